@@ -18,8 +18,8 @@ __version__ = "0.2.0"
 __all__ = [
     "CommbenchError", "Plan", "Run", "advise", "check", "compare", "doctor", "environment",
     "expect", "expect_run", "explain", "export", "fit_model", "fleet", "frame", "history",
-    "import_results", "load", "load_sweep", "measure", "pairs", "plot", "predict", "replay",
-    "report", "resume_sweep", "run", "smoke", "soak", "sweep", "workload",
+    "import_results", "list_runs", "load", "load_sweep", "measure", "pairs", "plot", "predict",
+    "replay", "report", "resume_sweep", "run", "smoke", "soak", "sweep", "workload",
 ]  # fmt: skip
 _MODULES = dict.fromkeys(__all__, "commbench.api") | {
     "Plan": "commbench.plan.plan", "CommbenchError": "commbench.errors",

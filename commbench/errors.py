@@ -20,6 +20,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 GATE_FAILS, NO_VERDICT_REACHED, DEFECT = 1, 7, 70
@@ -30,12 +31,12 @@ commbench itself fails (EX_SOFTWARE of sysexits.h)."""
 class CommbenchError(Exception):
     """An error that a person can act on: what is wrong, and a hint what to do about it.
 
-    Both name options, as in `--iters 5`. Python programs read them as arguments, `iters=5`.
-    `details`, where there are any, are lines printed before those two.
+    Both are written with options, as in `--iters 5`, and read in the words of the `front_end`: in
+    Python `iters=5`. `details`, where there are any, are lines printed before those two.
     """
 
-    names_options = False
-    """Whether this process is a command, whose user gave options and no arguments."""
+    front_end = "commbench.api.words"
+    """The module whose function `worded` writes a text in the words of the user of this process."""
     exit_code = 2
     run: Any = None
     """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
@@ -52,12 +53,12 @@ class CommbenchError(Exception):
     @property
     def message(self) -> str:
         """What is wrong."""
-        return self.texts[0] if self.names_options else as_arguments(self.texts[0])
+        return worded(self.texts[0])
 
     @property
     def hint(self) -> str:
         """What to do about it."""
-        return self.texts[1] if self.names_options else as_arguments(self.texts[1])
+        return worded(self.texts[1])
 
     def as_json(self) -> str:
         """What JSON has of it."""
@@ -67,61 +68,10 @@ class CommbenchError(Exception):
         return "\nhint: ".join(filter(None, (self.message, self.hint)))
 
 
-_OPTION = re.compile(
-    r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
-    | (?P<verb>\b(?:write|give|add|leave\ out|:)\ )?
-      (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]+)
-      (?:[ =](?P<value>'[^']*'|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
-    re.VERBOSE,
-)
-"""A command, which stays as it is; or an option, perhaps with a word that may be its value."""
-_CALLS = {
-    "model fit": "fit_model", "model predict": "predict", "history add": "history.add",
-    "history list": "history.list_", "history show": "history.show", "env": "environment",
-    "import": "import_results", "workload import": "workload.load", "expect RUN": "expect_run",
-    "workload show": "workload.analyse",
-}  # fmt: skip
-"""The calls of commands that have another name in Python."""
-_SAME_NAMES = ("advise", "check", "compare", "doctor", "expect", "explain", "export", "fleet",
-               "pairs", "plot", "replay", "report", "run", "smoke", "soak", "sweep")  # fmt: skip
-"""The commands whose call has the same name."""
-_COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
-_NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
-_NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
-
-
-def as_arguments(text: str) -> str:
-    """A text about options as one about arguments of a Python function: `--root 2` is `root=2`, and
-    `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
-    such a call stays as it is."""
-    return _OPTION.sub(_as_argument, text)
-
-
-def _as_call(command: re.Match[str]) -> str:
-    name = _CALLS.get(command["name"], command["name"])
-    if command["rest"] == " --help":
-        return f"help(commbench.{name})"
-    option, rest = r" --([a-z-]+)[ =]('[^']*'|[^ ]+)", command["rest"]
-    given = [
-        f"{'duration' if flag == 'for' else flag.replace('-', '_')}={value.strip(chr(39))!r}"
-        for flag, value in re.findall(option, rest)
-    ]
-    has_more = re.sub(option, "", rest) or "RUN" in command["name"]
-    return f"`commbench.{name}({', '.join(['...'] * bool(has_more) + given)})`"
-
-
-def _as_argument(found: re.Match[str]) -> str:
-    if found["command"]:
-        return _COMMAND.sub(_as_call, found[0])
-    verb, value = found["verb"] or "", found["value"] or ""
-    if found["name"] in ("env", "vary") and "=" in value:
-        varied, _, values = value.partition("=")
-        return f"{verb}{found['name']}={{{varied.replace('-', '_')!r}: {values.split(',')}}}"
-    name = verb + found["name"].replace("-", "_") + ("=False" if found["no"] else "")
-    is_word = value.isalpha() and not value.isupper()
-    if not value or found["no"] or value in _NO_VALUES or (is_word and not verb):
-        return f"{name} {value}".rstrip()
-    return f"{name}={value}" if _NOT_QUOTED.fullmatch(value) else f'{name}="{value}"'
+def worded(text: str) -> str:
+    """A text that names options, in the words of the user of this process."""
+    found: str = import_module(CommbenchError.front_end).worded(text)
+    return found
 
 
 class UsageError(CommbenchError):
@@ -129,6 +79,23 @@ class UsageError(CommbenchError):
 
     field = ""
     """The field whose value is wrong, where it is one; the message begins with its name."""
+
+    def begin_with_option(self, values: Mapping[str, Any], is_known: bool = False) -> None:
+        """Put an option before the message, unless that names one of these already: the only one
+        whose value it quotes, or the one that is known."""
+        message, hint = self.texts
+        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:].rstrip("s")) for flag in values)
+        if not re.search(rf"^--|--({names})|^(unknown )?({names})", message):
+            quoted = [
+                flag
+                for flag, given in values.items()
+                for value in (given if isinstance(given, list | tuple) else [given])
+                for text in {str(value), *str(value).split(":")}
+                if repr(text) in message
+            ]
+            if is_known or len({*quoted}) == 1:
+                begins = message[:1] == "'" and "'" in message[1:]
+                self.texts = f"{[*quoted, *values][0]}{' ' if begins else ': '}{message}", hint
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:
         """The same error with the option that sets the field in place of the field: the one in

@@ -66,7 +66,7 @@ def parse_parameters(text: str) -> int:
         value = int(_fraction(match[1]) * 10**power)
     if not 1 <= value <= MOST_PARAMETERS:
         raise UsageError(
-            f"--params {text!r} is no number of parameters",
+            f"{text!r} is no number of parameters",
             "write for example 350M, 7B or 7e9; at most 100T",
         )
     return value
@@ -318,7 +318,7 @@ def format_sizes(sizes: tuple[int, ...]) -> str:
     return ",".join(format_size(size) for size in sizes)
 
 
-def parse_percentage(text: str, option: str = "") -> float:
+def parse_percentage(text: str) -> float:
     """Parse a percentage as a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or
     10 %."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
@@ -327,17 +327,16 @@ def parse_percentage(text: str, option: str = "") -> float:
     except ValueError:
         value = nan
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
-        given = f"{option} {text!r}" if option else repr(text)
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
         what = "is below 0 %" if value < 0 else "is not a percentage"
-        raise UsageError(f"{given} {what}", hint)
+        raise UsageError(f"{text!r} {what}", hint)
     return round(value, 12)
 
 
 def parse_tolerance(given: str | float) -> float:
-    """Parse the value of `--tolerance` as a fraction below 1."""
-    value = parse_percentage(str(given), "--tolerance")
+    """Parse a percentage as a fraction below 1."""
+    value = parse_percentage(str(given))
     if value >= 1:
-        raise UsageError(f"--tolerance {given} is not below 100 %", "write for example 5% or 0.05")
+        raise UsageError(f"{str(given)!r} is not below 100 %", "write for example 5% or 0.05")
     return value

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, wraps
-from inspect import CO_VARARGS, CO_VARKEYWORDS
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Signature, signature
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest, name_error, value_error
 
@@ -160,6 +161,10 @@ _ARGUMENTS: dict[str, tuple[Any, str]] = {
 class that cannot be imported here is a name."""
 
 
+_NAMED = ("dtype", "device", "RedOpType")
+"""The classes of torch whose objects stand for their names."""
+
+
 def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[P, T]:
     """The function as one of a `module`; UsageError for a call that it does not take: an unknown
     keyword, an argument that is missing, that has no name or has two values, and one of another
@@ -195,12 +200,38 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
     def checked(*given: P.args, **named: P.kwargs) -> T:
         require_call(given, named)
         by_place = zip((*places, *[more] * len(given)), given, strict=False)
-        for argument, value in (*by_place, *named.items()):
+        pairs = [(each, plain(value)) for each, value in (*by_place, *named.items())]
+        for argument, value in pairs:
             _require_type(argument, value, str(annotations.get(argument, "Any")))
-        return function(*given, **named)
+        values: Any = [value for _, value in pairs[: len(given)]]
+        others: Any = dict(pairs[len(given) :])
+        try:
+            return function(*values, **others)
+        except UsageError as error:
+            error.begin_with_option({f"--{each}".replace("_", "-"): v for each, v in pairs})
+            raise
 
     checked.__module__ = module or function.__module__
+    if "self" not in names and "__signature__" not in vars(function):
+        checked.__signature__ = _readable(signature(function))  # type: ignore[attr-defined]
     return checked
+
+
+class _Annotation(str):
+    """An annotation that `help` prints without quotation marks."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _readable(given: Signature) -> Signature:
+    parameters = [
+        each.replace(annotation=_Annotation(each.annotation))
+        if isinstance(each.annotation, str)
+        else each
+        for each in given.parameters.values()
+    ]
+    return Signature(parameters, return_annotation=_Annotation(given.return_annotation))
 
 
 def _public_name(function: Callable[..., Any]) -> str:
@@ -211,12 +242,36 @@ def _public_name(function: Callable[..., Any]) -> str:
 
 
 def _require_type(name: str, value: Any, annotation: str) -> None:
-    parts = [each.partition("[")[0].rpartition(".")[2] for each in annotation.split(" | ")]
-    allowed = [_ARGUMENTS[part] for part in parts if part in _ARGUMENTS]
-    if len(allowed) == len(parts) and not any(_is_a(value, kind) for kind, _ in allowed):
-        *most, last = (words for _, words in allowed if words)
-        wanted = " or ".join(filter(None, (", ".join(most), last)))
-        raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
+    allowed = _allowed(annotation)
+    if None not in allowed and not any(_is_a(value, each[0]) for each in allowed if each):
+        refuse_type(name, value, annotation)
+
+
+def refuse_type(name: str, value: Any, annotation: str) -> NoReturn:
+    """Raise UsageError for a value that has none of the types of an annotation."""
+    *most, last = (each[1] for each in _allowed(annotation) if each and each[1])
+    wanted = " or ".join(filter(None, (", ".join(most), last)))
+    raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
+
+
+def _allowed(annotation: str) -> list[tuple[Any, str] | None]:
+    """The types of an annotation, and how they are called; a None for one without such words."""
+    inner = r"\[[^][]*\]"
+    options = re.sub(inner, "", re.sub(inner, "", annotation)).split(" | ")
+    return [_ARGUMENTS.get(option.rpartition(".")[2]) for option in options]
+
+
+def plain(value: Any) -> Any:
+    """The name of a dtype, a device or a reduce operation of torch, and the number of a scalar of
+    NumPy, also in a list; any other value is as it is."""
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    kind = type(value)
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    if not kind.__module__.startswith("torch") or kind.__name__ not in _NAMED:
+        return value
+    return str(value).rpartition(".")[2].lower().replace("product", "prod")
 
 
 def _is_a(value: Any, kind: Any) -> bool:

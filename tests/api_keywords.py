@@ -23,7 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ReduceOp
 '''
 
 
@@ -37,7 +41,7 @@ def source() -> str:
         f"\n\nclass {name}({bases}, total=False):\n"
         f'    """The options of a run that {users} as keywords."""\n\n'
         + "".join(
-            f"    {option}: {kind.replace('pathlib.', '')}\n"
+            f"    {option}: {kind}\n"
             for option, kind in run.items()
             if option in options
         )

@@ -11,7 +11,7 @@ from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbe
 
 from commbench.errors import CommbenchError
 
-CommbenchError.names_options = True  # tests/test_api.py reads what Python programs read
+CommbenchError.front_end = "commbench.cli.main"  # tests/test_api.py reads what Python programs do
 pytest_plugins = ["retries"]
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from synthetic import steady, synthetic_run
 import commbench
 from commbench.analysis.columns import COLUMNS
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
+from commbench.plan.links import load_gpus
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import RUN_OPTIONS
 
@@ -28,7 +30,25 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture(autouse=True)
 def is_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CommbenchError, "names_options", False)
+    monkeypatch.setattr(CommbenchError, "front_end", "commbench.api.words")
+
+
+def test_help_of_a_sweep_names_the_options_that_vary() -> None:
+    listed = (commbench.sweep.__doc__ or "").partition("`vary` takes ")[2].partition(".")[0]
+    varied = [option.name for option in RUN_OPTIONS.values() if option.is_varied]
+    assert re.split(r",\s+|\s+and\s+", listed) == varied
+
+
+def test_help_of_expect_names_the_accelerators() -> None:
+    listed = (commbench.expect.__doc__ or "").partition("`gpu` is ")[2].partition(", or the")[0]
+    assert re.split(r",\s+", listed) == [gpu.name for gpu in load_gpus()]
+
+
+def test_what_is_found_is_pickled(tmp_path: Path) -> None:
+    run = synthetic_run(tmp_path / "run", "mine")
+    found = [commbench.load(run), commbench.check(run, max_time="1s"), commbench.list_runs()]
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert [row.busbw for row in found[0].rows] == [row.busbw for row in commbench.load(run).rows]
 
 
 SCRIPT = """
@@ -169,8 +189,17 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("load(run).text(fmt='x')", "unknown argument 'fmt'", "known: format, peak"),
         ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
         ("sweep(vary={'colour': 'red'})", "unknown option to vary", "help(commbench.sweep) lists"),
-        ("load(run).soak()", "is no soak", "`commbench.soak(duration='1h')` makes one"),
-        ("check(run, max_slowdown=-1, against=run)", "'-1' is below 0 %", "0.1"),
+        ("load(run).soak()", "is no soak", '`commbench.soak(duration="1h")` makes one'),
+        ("check(run, max_slowdown=-1, against=run)", "max_slowdown='-1' is below 0 %", "0.1"),
+        ("check(run, max_time='1K:1parsec')", "max_time: time '1parsec' has an unknown", "1ms"),
+        ("advise(run, backward='x')", "backward='x' is not a time", "4.2ms"),
+        ("fleet(run, false_alarms='x')", "false_alarms='x' is not a percentage", "10%"),
+        ("explain(run, peak='x')", "peak: unknown link 'x'", "commbench links"),
+        ("run(sizes=1.5)", "sizes='1.5' is not a whole number of bytes", "nearest: 1"),
+        ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
+        ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
+        ("sweep(vary={'calls': 'a'})", "only one setting", "several"),
+        ("pairs(op='p2p')", "unknown option 'op'", "help(commbench.pairs) lists all"),
     ],
 )
 def test_a_wrong_call_is_refused_with_its_argument(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from commbench.api import words
+from commbench.api.words import worded
 from commbench.errors import (
     ERRORS_BY_NAME,
     CommbenchError,
@@ -13,10 +15,10 @@ from commbench.errors import (
     UnavailableError,
     UsageError,
     WrongResultError,
-    as_arguments,
     name_error,
     value_error,
 )
+from commbench.runner.run_options import RUN_OPTIONS
 
 
 def every_error() -> list[type[CommbenchError]]:
@@ -57,8 +59,9 @@ def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int)
 
 
 def test_an_option_is_named_as_an_argument_of_python() -> None:
-    assert as_arguments("write --no-plots, or --root 2") == "write plots=False, or root=2"
-    assert as_arguments("see `commbench run --help`") == "see help(commbench.run)"
+    assert worded("write --no-plots, or --root 2") == "write plots=False, or root=2"
+    assert worded("see `commbench run --help`") == "see help(commbench.run)"
+    assert worded("make: commbench workload import A") == "make: `commbench.workload.load(...)`"
 
 
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:
@@ -73,16 +76,28 @@ def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> Non
     assert name_error("timing", "x", ["both"]).with_option_names({}).message == "unknown timing 'x'"
 
 
+def test_the_switches_of_functions_are_known() -> None:
+    from commbench import api
+
+    functions = [getattr(api, name) for name in words._SAME_NAMES]
+    found = {n for each in functions for n, kind in each.__annotations__.items() if kind == "bool"}
+    assert found - {*RUN_OPTIONS} == words.SWITCHES
+
+
 @pytest.mark.parametrize(
     ("command", "call"),
     [
-        ("`commbench sweep --resume 'a b'`", "`commbench.sweep(resume='a b')`"),
-        ("`commbench soak --for 1h`", "`commbench.soak(duration='1h')`"),
-        ("`commbench export RUN --format csv`", "`commbench.export(..., format='csv')`"),
+        ("`commbench sweep --resume 'a b'`", "`commbench.resume_sweep(...)`"),
+        ("`commbench soak --for 1h`", '`commbench.soak(duration="1h")`'),
+        ("`commbench export RUN --format csv`", '`commbench.export(..., format="csv")`'),
         ("`commbench model fit RUN... -o FILE`", "`commbench.fit_model(...)`"),
         ("`commbench sweep --help`", "help(commbench.sweep)"),
+        ("`commbench run --history`", "`commbench.run(history=True)`"),
+        ("--force", "force=True"),
+        ("--via, --call a.py:x", 'form, calls="a.py:x"'),
+        ("did you mean --vary dtype?", "did you mean vary={'dtype': [...]}?"),
         ("`commbench ops --calls`", "`commbench ops --calls`"),
     ],
 )
 def test_a_hint_names_the_call_that_does_the_same(command: str, call: str) -> None:
-    assert as_arguments(f"{command} does it") == f"{call} does it"
+    assert worded(f"{command} does it") == f"{call} does it"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+import torch
+from torch.distributed import ReduceOp
 
-from commbench.validation import build
+from commbench.validation import build, plain
 
 
 class Named(NamedTuple):
@@ -70,3 +73,11 @@ def test_a_long_wrong_value_is_quoted_in_short() -> None:
     with pytest.raises(ValueError, match="number is ") as refused:
         build(Named, SOUND | {"number": "9" * 1000})
     assert len(str(refused.value)) < 80
+
+
+def test_names_of_torch_and_numbers_of_numpy_are_plain() -> None:
+    given = [torch.bfloat16, ReduceOp.SUM, ReduceOp.PRODUCT, torch.device("cuda:1"), np.int64(3)]
+    assert plain([*given, "1K", (torch.int8,)]) == [
+        "bfloat16", "sum", "prod", "cuda:1", 3, "1K", ("int8",)
+    ]  # fmt: skip
+    assert plain(np.array([1])).shape == (1,)

@@ -17,7 +17,7 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
 from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import Estimate, known
-from commbench.units import GB, MICRO, seven_digits
+from commbench.units import GB, MICRO, format_known_time, seven_digits
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
 
@@ -231,6 +231,17 @@ class Row:
 
     __slots__ = ()
 
+    def __reduce__(self: Any) -> Any:
+        return make_row, (self.columns, tuple(self))
+
+    def __repr__(self: Any) -> str:
+        if {*KEY, *TIMES}.difference(self.columns):
+            return tuple.__repr__(self)
+        if self.time is None:
+            return f"<Row: {self.case.name}: {self.status}>"
+        took, interval = format_known_time(self.time_s, self.time_ci_low_s, self.time_ci_high_s)
+        return f"<Row: {self.case.name}: {took}{f' ({interval})' if interval else ''}>"
+
     @property
     def case(self) -> Case:
         """The case that the row measured, with index and count 0."""
@@ -267,7 +278,12 @@ def _inverse(bandwidth: float | None, time: Estimate | None) -> Estimate | None:
 def row_type(columns: tuple[str, ...]) -> Any:
     """The type of a row of these columns, a named tuple; None: a number that was not measured."""
     fields: Any = namedtuple("Fields", [COLUMNS[name].field for name in columns])  # type: ignore[misc]
-    return type("RowOfColumns", (fields, Row), {"__slots__": ()})
+    return type("RowOfColumns", (Row, fields), {"__slots__": (), "columns": columns})
+
+
+def make_row(columns: tuple[str, ...], values: Iterable[Any]) -> Any:
+    """A row of these columns."""
+    return row_type(columns)(*values)
 
 
 def row_values(row: ResultRow, columns: Collection[str] = COLUMNS) -> list[Any]:

@@ -46,6 +46,9 @@ class ResultRow:
     reference: ResultRow | None = None
     """The row of one direct call of the same bytes, where this one's call has another form."""
 
+    def __repr__(self) -> str:
+        return f"<ResultRow: {self.case.name}>"
+
     @property
     def case(self) -> Case:
         """What was measured."""

@@ -198,7 +198,7 @@ def check(
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
     expect: str | None = None,
-    published: Sequence[str | Path] = (),
+    published: str | Path | Sequence[str | Path] = (),
     tolerance: str | float | None = None,
     node: str | None = None,
     db: str | Path | None = None,
@@ -284,20 +284,27 @@ def sweep(
 
     `env` has the values of environment variables ("-" leaves one unset), `vary` those of options of
     `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
-    other keywords are the options of `commbench run`, as for `run`. Settings that could not be
-    measured are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
+    other keywords are those of `run`: help(commbench.run) explains them. `vary` takes dtype,
+    placement, timing, launch, memory, buffers, mesh_order, calls, overlap, p2p_call, pairs, window,
+    imbalance, backend, nccl_option, nproc_per_node and cpu_mode. Every setting is measured `rounds`
+    times; those that could not be are in `failures`. Raises CommbenchError; its `run` is what was
+    measured until then.
     """
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import make_settings
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
-    varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
-    settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)
+    variables, varied = (
+        {str(name): _texts(values) for name, values in (given or {}).items()}
+        for given in (env, vary)
+    )
+    settings = make_settings(variables, varied)
 
     def parse(setting: Setting) -> RunOptions:
         values: dict[str, Any] = {}
+        by_flag = {option.flag[2:]: option for option in RUN_OPTIONS.values()}
         for name, text in setting.options:
-            option = RUN_OPTIONS[name.replace("-", "_")]
+            option = by_flag[name]
             is_number = option.type == int | None and text.isdecimal()
             values[option.name] = int(text) if is_number else text
         return parse_options({"plots": False, **options, **values}, "api", "sweep")

@@ -169,9 +169,15 @@ def expect(
     """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
     plausible (docs/models.md).
 
-    The options are those of `commbench expect`; numbers are in bytes, seconds, and bytes per
-    second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
-    empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
+    `gpu` is gb300, gb200, b300, b200, gh200, h200-nvl, h200, h100-pcie, h100-nvl, h100, h800,
+    a100-pcie, a100, v100-pcie, v100, p100-pcie, p100, l40s, rtx-pro-6000, rtx5090, mi250x, mi300x,
+    mi325x, mi350x, mi355x, or the name of a device. `nic` is the network of a node, such as
+    "8x400G" or "efa", `link` the speed of an accelerator's links, one way. The bandwidths are texts
+    such as "430GB/s" or bytes/s, `time` is "4.2ms" or seconds, `size` "1G" or bytes; `tolerance` is
+    how far below the figures of others is still plausible.
+
+    The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown"; empty
+    without a bandwidth. Raises UsageError for an option that is wrong or missing.
     """
     model = choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
@@ -238,7 +244,7 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
 def expect_run(
     run: AnyRun,
     *,
-    published: Sequence[str | Path] = (),
+    published: str | Path | Sequence[str | Path] = (),
     tolerance: str | float | None = None,
     save_curve: str | Path | None = None,
     ranks: int | None = None,
@@ -264,13 +270,13 @@ def expect_run(
 
 
 def published_curves(
-    files: Sequence[str | Path], notify: Callable[[str], None] = ignore
+    files: str | Path | Sequence[str | Path], notify: Callable[[str], None] = ignore
 ) -> tuple[Curve, ...]:
     """The curves of commbench, and those in files and runs. UsageError where one has none."""
     from commbench.answers.expect.curves import curves_of, load_curves, read_curves
 
     found = [*load_curves()]
-    for file in files:
+    for file in [files] if isinstance(files, (str, Path)) else files:
         own = read_curves(Path(file)) or curves_of(load_rows(file, notify=notify))
         if not own:
             raise UsageError(
@@ -284,7 +290,7 @@ def published_curves(
 def expected_rules(
     run: LoadedRun,
     expect: str,
-    published: Sequence[str | Path],
+    published: str | Path | Sequence[str | Path],
     tolerance: str | float | None,
     notify: Callable[[str], None],
 ) -> tuple[list[Rule], Hardware | None]:

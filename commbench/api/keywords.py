@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ReduceOp
 
 
 class SharedKeywords(TypedDict, total=False):
     """The options of a run that `measure` and `sweep` take as keywords."""
 
     op: str | Sequence[str]
-    sizes: str | int | Sequence[int]
-    dtype: str | Sequence[str]
-    reduce_op: str | Sequence[str]
+    sizes: str | int | Sequence[int | str]
+    dtype: str | torch.dtype | Sequence[str | torch.dtype]
+    reduce_op: str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]
     root: int
     placement: str
     rounding: str
@@ -66,7 +70,7 @@ class SweepKeywords(SharedKeywords, total=False):
     group_stride: int | None
     concurrency: str
     open_groups: int
-    workload: Path | None
+    workload: str | Path | None
     step: str | Sequence[str] | None
     variant: str | Sequence[str]
     fit: str

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import Run
-from commbench.errors import CommbenchError, UsageError, value_error
+from commbench.api.words import worded
+from commbench.errors import CommbenchError, UsageError, name_error, value_error
 from commbench.plan.dimensions import HOT
 from commbench.plan.operations import PAIR_OPERATIONS
 from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
@@ -21,7 +22,7 @@ from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
-from commbench.validation import as_path, require_known
+from commbench.validation import as_path
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,8 +51,9 @@ def run(**options: Unpack[RunKeywords]) -> Run:
     """Measure collectives on ranks that are launched from here, and return the recorded run.
 
     The keywords are the options of `commbench run`: `op` and `dtype` take a name or a list of
-    names, `sizes` an expression such as "1K-1G", a number of bytes or a list of them. No plots are
-    drawn without `plots=True`. Raises CommbenchError; its `run` is what was recorded until then.
+    names, `sizes` an expression such as "1K-1G", a number of bytes or a list of them; `dtype` also
+    torch.float32, `reduce_op` ReduceOp.SUM. Times are in seconds. No plots are drawn without
+    `plots=True`. Raises CommbenchError; its `run` is what was recorded until then.
     """
     return _record(parse_options({"plots": False, **options}, "api"))
 
@@ -181,9 +183,16 @@ PAIRS_OPTIONS = tuple(
 """The options of a run that `commbench pairs` takes."""
 
 
+def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise UsageError for an option that the command does not take."""
+    for name in given:
+        if name not in known:
+            raise name_error("option", name, [*known], lists=f"`commbench {command} --help`")
+
+
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:
     """The options of a run of all pairs of ranks; UsageError for one that it does not take."""
-    require_known("option", (*options, "label"), list(PAIRS_OPTIONS))
+    _require_options("pairs", options, PAIRS_OPTIONS)
     if options.get("resume") is not None:
         return parse_options(options, *users)
     if is_quick and "pairs" in options:
@@ -222,7 +231,7 @@ def replay_options(
 ) -> RunOptions:
     """The options of the replay of a workload, or of its file; UsageError for one that it does not
     take, and where there is no workload and nothing to resume."""
-    require_known("option", (*options, "label"), list(REPLAY_OPTIONS))
+    _require_options("replay", options, REPLAY_OPTIONS)
     if options.get("resume") is not None:
         if workload is not None:
             raise UsageError("a run that is resumed has its workload", "leave out the file")
@@ -263,7 +272,7 @@ SOAK_OPTIONS = tuple(n for n, o in RUN_OPTIONS.items() if not o.sets and n not i
 
 def soak_options(*users: str, **options: Any) -> RunOptions:
     """The options of a soak; UsageError for one that it does not take."""
-    require_known("option", (*options, "label"), list(SOAK_OPTIONS))
+    _require_options("soak", options, SOAK_OPTIONS)
     given = dict(options)
     if {"resume", "duration", "cycles"}.isdisjoint(n for n, v in options.items() if v is not None):
         given["duration"] = SOAK_S
@@ -315,47 +324,54 @@ class _ShortSignature(inspect.Signature):
 def find_keywords(*users: str) -> dict[str, str]:
     """The options that these users take as keywords, by name, each with its type."""
     return {
-        name: option.python_type
-        or (
-            f"str | Sequence[str]{'' if option.default else ' | None'}"
-            if option.type == tuple[str, ...]
-            else inspect.formatannotation(option.type)
-        )
+        name: option.annotation
         for name, option in RUN_OPTIONS.items()
         if not option.sets and not {*option.refused_by}.intersection(users)
     }
 
 
-def _document(function: Any, *users: str, **others: Any) -> None:
-    """Give the function a signature of the options that these users take, and list them in its
-    docstring; `others` are keywords that the docstring explains already."""
-    lines = ["Parameters", "----------"]
-    parameters = []
-    for name, kind in find_keywords(*users).items():
-        option = RUN_OPTIONS[name]
-        default = False if option.name == "plots" else option.default
-        default = DEFAULT_SIZES if option.name == "sizes" else default
-        default = (default or (None,))[0] if isinstance(default, tuple) else default
-        parameters.append(
-            inspect.Parameter(
-                option.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default
-            )
-        )
-        meaning = (
-            f": {option.default_text}" if default in (None, "") and option.default_text else ""
-        )
-        lines.append(f"{option.name} : {kind}, default {default!r}{meaning}")
-        lines += textwrap.wrap(f"    {option.help}", 84, subsequent_indent="    ")
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=other)
-        for name, other in others.items()
+def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_full: bool) -> None:
+    """Give the function a signature of these options, and list them in its docstring, in full or by
+    name only. `given` are defaults, where they are others than those of the options, and those of
+    keywords that the docstring explains already."""
+    usual = {"plots": False, "sizes": DEFAULT_SIZES, **given}
+    options = [RUN_OPTIONS[name] for name in names]
+    defaults = {option.name: usual.get(option.name, option.default) for option in options}
+    for name, default in defaults.items():
+        defaults[name] = (default or (None,))[0] if isinstance(default, tuple) else default
+    parameters = [
+        inspect.Parameter(name, _BY_NAME, annotation=RUN_OPTIONS[name].annotation, default=default)
+        for name, default in defaults.items()
     ]
-    function.__signature__ = _ShortSignature(parameters, return_annotation=Run)
+    others = [
+        inspect.Parameter(name, _BY_NAME, default=default)
+        for name, default in given.items()
+        if name not in RUN_OPTIONS
+    ]
+    changed = [f"{n}={defaults[n]!r}" for n in given if n in defaults]
+    lines = [f"Keywords, which help(commbench.run) explains: {', '.join(defaults)}."]
+    lines += [f"Other defaults than those of run: {', '.join(changed)}."] * bool(changed)
+    lines = [line for text in lines for line in textwrap.wrap(text, 88)]
+    if is_full:
+        lines = ["Parameters", "----------"]
+        for option in options:
+            text, default = option.default_text, defaults[option.name]
+            meaning = f": {text}" if default in (None, "") and text else ""
+            head = f"{option.name} : {option.annotation}, default {default!r}{meaning}"
+            lines.append(worded(head))
+            lines += textwrap.wrap(
+                worded(f"    {option.help}"), 84, subsequent_indent="    ", break_on_hyphens=False
+            )
+    function.__signature__ = _ShortSignature([*parameters, *others], return_annotation=Run)
     function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
 
 
-_document(run, "api")
-_document(measure, "api", "measure", group=None)
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_KEYWORDS = find_keywords("api")
+_document(run, _KEYWORDS, {}, is_full=True)
+_document(measure, find_keywords("api", "measure"), {"group": None}, is_full=True)
+_document(pairs, filter(_KEYWORDS.get, PAIRS_OPTIONS), PAIRS_DEFAULTS | {"quick": False}, False)
+_document(soak, filter(_KEYWORDS.get, SOAK_OPTIONS), {}, is_full=False)
 
 
 def plan_options(options: RunOptions) -> PlannedRun:

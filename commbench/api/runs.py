@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,12 +19,14 @@ from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from commbench.analysis.columns import Row
     from commbench.analysis.load import LoadedRun
     from commbench.answers.check.gate import GateResult
     from commbench.answers.compare.comparison import Comparison
     from commbench.answers.explain.explanation import Explanation
     from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.show.lists import RunList
     from commbench.answers.soak import SoakResult
     from commbench.answers.sweep.result import SweepResult
     from commbench.views.draw import Drawn
@@ -42,6 +44,15 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
     """
 
     __slots__ = ()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """A row per case. `time`, `busbw` and `algbw` are Estimates in seconds and bytes/s: `value`
+        with `low` and `high`; its fields are the columns of results.csv in SI units, such as
+        `operation`, `size_bytes`, `dtype`, `time_s`, `wrong`."""
+        from commbench.analysis.load import as_loaded_run
+
+        return as_loaded_run(self).rows
 
     def frame(self) -> DataFrame:
         """A pandas DataFrame with a row per case and the columns of results.csv."""
@@ -143,9 +154,12 @@ def load(
     return Run(*open_run(run_folder.find_run(str(run), notify), ImportHints(ranks, op, dtype)))
 
 
-def list_runs() -> list[run_folder.StoredRun]:
-    """The runs in the folder `results`, the newest first: label, start, operations, status."""
-    return sorted(run_folder.list_stored_runs(), reverse=True)
+def list_runs() -> RunList:
+    """The runs (`runs`) in the folder `results`, the newest first: label, start, operations,
+    status; and the folders of sweeps (`sweeps`)."""
+    from commbench.answers.show.lists import RunList
+
+    return RunList(sorted(run_folder.list_stored_runs(), reverse=True), run_folder.list_sweeps())
 
 
 def frame(*runs: AnyRun) -> DataFrame:
@@ -247,7 +261,7 @@ def explain(
     what: AnyRun,
     *,
     op: str | None = None,
-    size: str | None = None,
+    size: str | int | None = None,
     peak: str | None = None,
     ranks: int | None = None,
     time: str | None = None,
@@ -268,6 +282,7 @@ def explain(
 
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
     quoted = {"ranks": ranks, "time": time, "dtype": dtype, "timing": timing, "nodes": nodes}
+    size = None if size is None else str(size)
     return answer(text_or_run, op, size, peak, model, notify, **quoted)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from commbench.errors import name_error
+from commbench.errors import UsageError, name_error
 from commbench.runner.option import Option
 
 if TYPE_CHECKING:
@@ -228,12 +228,18 @@ def make_function(name: str) -> Callable[..., None]:
     own = inspect.signature(carry_out).parameters
 
     def function(**given: Any) -> None:
-        if entry.view:
-            keys = [key for key in ("format", "output", "verbose") if key not in own]
-            show = _shown_by(entry.view, **{key: given.pop(key, None) for key in keys})
-            carry_out(show, **given)
-        else:
-            carry_out(**given)
+        chosen = {key: option for key, option in options.items() if not option.is_argument}
+        flags = {o._replace(name=key).flag: given.get(key) for key, o in chosen.items()}
+        try:
+            if entry.view:
+                keys = [key for key in ("format", "output", "verbose") if key not in own]
+                show = _shown_by(entry.view, **{key: given.pop(key, None) for key in keys})
+                carry_out(show, **given)
+            else:
+                carry_out(**given)
+        except UsageError as error:
+            error.begin_with_option(flags)
+            raise
 
     known: dict[str, inspect.Parameter] = {}
     for dotted in entry.api:

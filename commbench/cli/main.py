@@ -57,7 +57,7 @@ def commbench(
 def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
     _prepare_streams()
-    errors.CommbenchError.names_options = True
+    errors.CommbenchError.front_end = __name__
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
@@ -76,7 +76,7 @@ def main() -> NoReturn:
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
-            print_error(_as_typed(error.message), _as_typed(error.hint), error.details)
+            print_error(error.message, error.hint, error.details)
         code = error.exit_code
     except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
@@ -160,7 +160,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     return message, hint
 
 
-def _as_typed(text: str) -> str:
+def worded(text: str) -> str:
     """A text with the flags that were typed, where it has another one of the same option."""
     from commbench.runner.run_options import RUN_OPTIONS
 

@@ -25,10 +25,8 @@ def list_(show: Show) -> None:
     commbench list
     """
     from commbench import api
-    from commbench.answers.show.lists import RunList
-    from commbench.results.run_folder import list_sweeps
 
-    show(RunList(api.list_runs(), list_sweeps()))
+    show(api.list_runs())
 
 
 def show(

@@ -71,16 +71,18 @@ class CallOptions:
     sizes: tuple[int, ...] = _what(
         "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
         "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
-        plan="sizes", parse=parse_size_list, python_type="str | int | Sequence[int]",
+        plan="sizes", parse=parse_size_list, python_type="str | int | Sequence[int | str]",
     )  # fmt: skip
     dtype: tuple[str, ...] = _what(
         "DTYPE", "Element type: one, several with commas, or all.", flags="--dtype -d",
         plan="dtypes", parse=names_of("--dtype", find_dtype, DTYPES), is_varied=True,
+        python_type="str | torch.dtype | Sequence[str | torch.dtype]",
     )  # fmt: skip
     reduce_op: tuple[str, ...] = _what(
         "RED", "Reduce operation: sum, avg, prod, min, max, band, bor, bxor; several with commas, "
         "or all.", flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
         parse=names_of("--reduce-op", find_reduce_op, REDUCE_OPS),
+        python_type="str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]",
     )  # fmt: skip
     root: int = _what(
         "RANK", "Root rank of broadcast, reduce, gather and scatter.", plan="root",
@@ -219,6 +221,7 @@ class CallOptions:
         "FILE", "Replay the step of a training program instead of --op: the file of `commbench "
         "workload`. `commbench replay FILE` has the other options that go with it.",
         default=None, parse=Path, default_text="none", refused_by=("measure", "resume"),
+        python_type="str | Path | None",
     )  # fmt: skip
     step: tuple[str, ...] = _replay(
         "NAME", "Which steps of the workload, with commas; all.", default=(), parse=list_of(str),

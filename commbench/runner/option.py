@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import formatannotation
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
 from commbench.units import format_sizes, parse_sizes
-from commbench.validation import brief, require_known, require_within
+from commbench.validation import refuse_type, require_known, require_within
 
 if TYPE_CHECKING:
     from commbench.plan.operation import Operation
@@ -26,11 +28,6 @@ _REFUSALS = {
     "measure": "cannot be used with commbench.measure",
 }
 """The users of options that may refuse one, and what they say."""
-_WORDS = {
-    "tuple": "one or a list", "bool": "True or False", "float": "a number", "int": "a whole number",
-    "": "a text",
-}  # fmt: skip
-"""What a type of an option is in words, by what its name contains."""
 
 
 class Option(NamedTuple):
@@ -133,10 +130,21 @@ class Option(NamedTuple):
             value = self.parse(given) if self.parse else given
         except (TypeError, ValueError):
             value = given
+        except UsageError as error:
+            error.begin_with_option({self.flag: given}, is_known=True)
+            raise
         if not _is_of_type(value, self.type):
-            wanted = next(word for name, word in _WORDS.items() if name in str(self.type))
-            raise UsageError(f"{self.flag} cannot be {brief(given)}", f"give {wanted}")
+            refuse_type(self.flag, given, self.annotation)
         return value
+
+    @property
+    def annotation(self) -> str:
+        """The types that it takes in Python."""
+        if self.python_type:
+            return self.python_type
+        if self.type == tuple[str, ...]:
+            return f"str | Sequence[str]{'' if self.default else ' | None'}"
+        return formatannotation(self.type).replace("pathlib.", "")
 
 
 def value_text(value: Any) -> str:
@@ -152,7 +160,9 @@ def value_text(value: Any) -> str:
 
 def split(given: Any) -> list[str]:
     """The items of a text with commas, of a number, or of several of them."""
-    items = [given] if isinstance(given, (str, int)) else given
+    if isinstance(given, (bytes, Mapping)):
+        raise TypeError
+    items = [given] if isinstance(given, (str, Real)) else given
     return [item.strip() for item in ",".join(map(str, items)).split(",")]
 
 

@@ -41,11 +41,10 @@ from commbench.units import parse_percentage
 
 def parse_precision(given: str | float) -> float:
     """The value of --precision, above 0 and below 1."""
-    value = parse_percentage(str(given), "--precision")
+    value = parse_percentage(str(given))
     if not 0 < value < 1:
         raise UsageError(
-            f"--precision {str(given).strip()} is not between 0% and 100%",
-            "write --precision 5% or 0.05",
+            f"{str(given)!r} is not between 0% and 100%", "write --precision 5% or 0.05"
         )
     return value
 
@@ -54,7 +53,7 @@ def parse_duration(given: str | float) -> float:
     """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
     if not found:
-        raise UsageError(f"--duration {given!s:.40} is not a time", "write 90s, 30m or 1h")
+        raise UsageError(f"{str(given)!r:.40} is not a time", "write 90s, 30m or 1h")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
 
 
@@ -105,7 +104,7 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     check_share: float | None = _how_long(
         "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
-        parse=lambda given: parse_percentage(str(given), "--check-share"),
+        parse=lambda given: parse_percentage(str(given)),
         python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from commbench.errors import UnavailableError, UsageError
+from commbench.errors import UnavailableError, UsageError, worded
 from commbench.results.files import write_new
 from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
@@ -259,13 +259,18 @@ class Result:
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
         return _FRAME.format(escape(page), min(height, 160))
 
+    def __dir__(self) -> list[str]:
+        names = object.__dir__(self)
+        return [name for name in names if name[0] != "_" and not hasattr(tuple, name)]
+
     def __str__(self) -> str:
         return self.text()
 
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        answer = textwrap.shorten(" ".join(found.answer[:2]), LONGEST_ANSWER, placeholder=" ...")
+        answer = worded(" ".join(found.answer[:2]))
+        answer = textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 
 

@@ -116,9 +116,9 @@ REFUSED = {
     (2, "history"): """
         show --op all_gather: no row of results/history.sqlite is chosen
         show --op allreduce: unknown operation 'allreduce'
-        show --size 1Q: '1Q' has an unknown unit
+        show --size 1Q: --size '1Q' has an unknown unit
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
-        show --tolerance 300%: --tolerance 300% is not below 100 %
+        show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete
         forget: which runs are forgotten?
         forget 99: |has no run '99'
@@ -143,7 +143,7 @@ REFUSED = {
         tp=8: --mesh tp=8: tp is not a dimension here ~ megatron takes tp, cp, dp, pp and ep
         dp_shard=100000000: |a size that is too large: '100000000' ~ at most 1,048,576 ranks
     """,
-    (2, "soak"): "--for never: --for never is not a time ~ write 90s, 30m or 1h",
+    (2, "soak"): "--for never: --for 'never' is not a time ~ write 90s, 30m or 1h",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
@@ -152,7 +152,7 @@ REFUSED = {
         --params 1M --backward 20: |time '20' has no unit
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
-        --tolerance 200%: --tolerance 200% is not below 100 %
+        --tolerance 200%: --tolerance '200%' is not below 100 %
         --format table: unknown format 'table'
         --params 1M -o buckets: buckets has no ending
     """,
@@ -179,7 +179,7 @@ REFUSED = {
         --busbw nvlink4: --busbw 'nvlink4' is not a bandwidth
         --busbw 480GB/s --algbw 3GB/s: --busbw and --algbw say the same thing
         --time 4ms: --time needs the size of the message
-        --nic 8x: rate '8x' has an unclear unit 'x'
+        --nic 8x: --nic: rate '8x' has an unclear unit 'x'
         --algorithm rong: unknown --algorithm 'rong'
         --tolerance 20: --tolerance '20' is not a percentage
         --format xml: unknown format 'xml'
@@ -195,13 +195,13 @@ REFUSED = {
     (3, "model fit"): "untimed: untimed: there is no time to fit",
     (2, PREDICT): """
         : --ranks is missing
-        --ranks x: 'x' are no numbers of ranks
-        --ranks 8-: '8-' are no numbers of ranks
+        --ranks x: --ranks 'x' are no numbers of ranks
+        --ranks 8-: --ranks '8-' are no numbers of ranks
         --ranks 1: one rank needs no communication
         --ranks 99999999: --ranks is 99999999 ~ it must be at most 16777216
         --ranks 64 --ranks-per-node 0: --ranks-per-node is 0
         --ranks 64,100: 100 ranks do not fill hosts of 8 ranks
-        --ranks 64 --sizes 1KB: '1KB' could mean
+        --ranks 64 --sizes 1KB: --sizes '1KB' could mean
         --ranks 64 --op all_redcue: unknown operation 'all_redcue'
         --ranks 64 --format xml: unknown format 'xml'
     """,
@@ -215,8 +215,8 @@ REFUSED = {
         --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
         --vary cpu-mode=quiet,loud: unknown cpu mode 'loud'
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
-        --vary colour=red: unknown option to vary 'colour' ~ `commbench sweep --help` lists all
-        --vary tming=isolated: unknown option to vary 'tming' ~ did you mean timing?
+        --vary colour=red: unknown option to vary 'colour' ~ `commbench sweep --help` lists those
+        --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
         --vary label=a,b: --vary label: this option cannot be varied ~ lists those that can
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes
     """,

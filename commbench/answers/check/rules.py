@@ -51,6 +51,10 @@ class Limit(NamedTuple):
     needs_baseline: bool = False
     """It limits rows of a comparison with a baseline."""
 
+    def __reduce__(self) -> Any:
+        is_known = LIMITS.get(self.name) is self  # others, made for one run, cannot be pickled
+        return (_limit, (self.name,)) if is_known else (Limit, tuple(self))
+
     def excess(self, limit: float, found: Estimate) -> float:
         """How far a value is beyond the limit, as a factor: 1 at the limit, below 1 within it."""
         above, below = (limit, found.value) if self.is_least else (found.value, limit)
@@ -95,6 +99,10 @@ LIMITS: dict[str, Limit] = {
     )
 }
 DEFAULT_SLOWDOWN = "10%"
+
+
+def _limit(name: str) -> Limit:
+    return LIMITS[name]
 
 
 class RowLimit(NamedTuple):

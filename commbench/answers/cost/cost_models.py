@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil, log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WITHIN, ACROSS = "within a host", "across hosts"
 """Kinds of group: all its ranks on one host, or not."""
@@ -123,6 +123,9 @@ class CostModel(NamedTuple):
     spans_ranks: bool = True
     """Whether it may be used for numbers of ranks that were not measured."""
 
+    def __reduce__(self) -> Any:
+        return _model, (self.name, self.operations)
+
     @property
     def formula(self) -> str:
         """The time as a sum of parameters times terms."""
@@ -141,6 +144,10 @@ class CostModel(NamedTuple):
         `ranks_per_node` of them on a host."""
         shape = Shape(world_size, ranks_per_node, size_bytes)
         return 1.0, float(self.steps.of(shape)), float(self.wire.of(shape))
+
+
+def _model(*named: Any) -> CostModel:
+    return next(model for model in COST_MODELS if model[:2] == named)
 
 
 _REDUCE = ("all_reduce",)

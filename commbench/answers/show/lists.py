@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from commbench.stats import collect
 from commbench.units import GB, format_count, format_share
 from commbench.views import document as doc
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
-from commbench.views.formats import View, facts
+from commbench.views.formats import Result, View, facts
 
 _GBPS = Unit(lambda value: f"{value / GB:g}")
 _BUSBW = Unit(lambda value: f"{value / GB:.4g}")
@@ -229,7 +230,8 @@ def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[st
 CALLS = View(operations_document, schema=1, data=_operations_json)
 
 
-class RunList(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
     """The runs and the folders of sweeps under `results`."""
 
     runs: Sequence[StoredRun]

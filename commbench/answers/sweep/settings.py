@@ -11,7 +11,7 @@ from math import prod
 from random import Random
 from typing import NamedTuple
 
-from commbench.errors import UsageError, name_error
+from commbench.errors import UsageError, closest
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 
@@ -48,6 +48,9 @@ class Setting(NamedTuple):
         """Its name."""
         return self.name
 
+    def __repr__(self) -> str:
+        return f"<Setting: {self.name}>"
+
     @property
     def slug(self) -> str:
         """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
@@ -74,12 +77,16 @@ def make_settings(
         if not NAME.fullmatch(name) or any("\0" in value for value in values):
             hint = "a name has letters, digits and '_', and a value has no NUL byte"
             raise UsageError(f"{name!r} cannot be an environment variable", hint)
+    flags = {name: option.flag[2:] for name, option in RUN_OPTIONS.items()}
+    options = {flags.get(name.replace("-", "_"), name): texts for name, texts in options.items()}
     if fixed := [name for name in options if name not in VARIED_OPTIONS]:
-        if f"--{fixed[0]}" not in {option.flag for option in RUN_OPTIONS.values()}:
-            known = [*VARIED_OPTIONS]
-            raise name_error("option to vary", fixed[0], known, lists="`commbench sweep --help`")
-        hint = "`commbench sweep --help` lists those that can; --env varies environment variables"
-        raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
+        lists = "`commbench sweep --help` lists those that can"
+        if fixed[0] in flags.values():
+            hint = f"{lists}; --env varies environment variables"
+            raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
+        close = closest(fixed[0], VARIED_OPTIONS)
+        guess = f"did you mean --vary {close}? " if close else ""
+        raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
         raise UsageError(

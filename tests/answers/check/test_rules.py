@@ -150,7 +150,7 @@ def test_texts_of_limits(parse: Callable[[str], float], values: dict[str, float]
 def test_what_is_no_percentage(text: str) -> None:
     with pytest.raises(UsageError):
         parse_percentage(text)
-    with pytest.raises(UsageError, match="--tolerance 100% is not below 100 %") as refused:
+    with pytest.raises(UsageError, match="'100%' is not below 100 %") as refused:
         parse_tolerance("100%")
     assert refused.value.hint == "write for example 5% or 0.05"
 
