@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -228,6 +228,8 @@ def make_function(name: str) -> Callable[..., None]:
     own = inspect.signature(carry_out).parameters
 
     def function(**given: Any) -> None:
+        for values in (given, given["context"].params) if "context" in given else (given,):
+            _join(values, options)
         if entry.view:
             keys = [key for key in ("format", "output", "verbose") if key not in own]
             show = _shown_by(entry.view, **{key: given.pop(key, None) for key in keys})
@@ -285,10 +287,12 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
             default = ... if python.default is python.empty else python.default
             option = option._replace(default=default)
     elif is_of_run:
-        is_list = kind == tuple[str, ...]
+        is_list = get_origin(kind) is tuple
         kind = list[str] if is_list else str if option.parse else kind
     option = option._replace(name=name)
     default = None if is_of_run else option.default
+    if option.separator:
+        kind, default = list[str], [default] if isinstance(default, str) else default
     if kind == list[str] and not default:
         default = []
     declare: Any = typer.Argument if option.is_argument else typer.Option
@@ -299,6 +303,13 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
         readable=False,  # what opens a file says what is wrong with it
     )  # fmt: skip
     return Annotated[kind | None if default is None else kind, declaration], default
+
+
+def _join(values: dict[str, Any], options: Mapping[str, Option]) -> None:
+    """Make one text of all values of an option that has a separator; None if it was not given."""
+    for name, option in options.items():
+        if option.separator:
+            values[name] = option.separator.join(values[name]) if values[name] else None
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
@@ -312,7 +323,8 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 def parse_words(words: Sequence[str], *users: str) -> RunOptions:
     """The options of `commbench run WORDS`, for other commands that take them."""
-    from commbench.runner.run_options import parse_options
+    from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
     context = command("run").make_context("commbench run", list(words))
+    _join(context.params, RUN_OPTIONS)
     return parse_options(given_options(context), *users)

@@ -175,7 +175,7 @@ FLEET = {
     "db": DB._replace(group=VERDICT),
     "nodes": Option(
         "FILE|LIST", "The nodes that there should be: node1,node2, or a file with a name in each "
-        "line.", VERDICT, str,
+        "line.", VERDICT, str, separator=",",
     ),
     "false_alarms": Option("PERCENT", "Probability that a sound fleet has one to drain.", VERDICT),
     "tolerance": Option("PERCENT", "A node that is slower by at most this passes.", VERDICT),
@@ -229,11 +229,11 @@ MODEL_SHOW = {"machine": MACHINE, **AS_DOCUMENT}
 MODEL_PREDICT = {
     "machine": MACHINE,
     "ranks": Option(
-        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
+        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=..., separator=",",
     ),
     "ranks_per_node": Option("N", "Ranks on each host.  [default: as measured; on one host, all]"),
-    "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
-    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
+    "op": Option("OP", "Operations.  [default: all of the machine]", type=str, separator=","),
+    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K.", separator=","),
     "variant": Option("WORDS", "Which of several models of an operation, such as bfloat16."),
     "format": Option(
         "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner.  "
@@ -283,7 +283,7 @@ DOCTOR = {
 NODE = Option("NAME", "Only this node or cluster.")
 CHOSEN = {
     "op": Option("OP", "Only this operation."),
-    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M."),
+    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M.", separator=","),
     "node": NODE,
     "db": DB,
 }

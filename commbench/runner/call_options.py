@@ -127,7 +127,7 @@ class CallOptions:
 
     mesh: str = _group(
         "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. -1 takes the "
-        "rest.", plan="mesh", default_text="none",
+        "rest.", plan="mesh", default_text="none", separator=",",
     )  # fmt: skip
     over: tuple[str, ...] = _group(
         "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
@@ -141,7 +141,7 @@ class CallOptions:
     groups: str = _group(
         "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
         'groups: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2". Or a rule of nccl-tests\' NCCL_TESTS_SPLIT: '
-        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none",
+        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none", separator=";",
     )  # fmt: skip
     group_size: int | None = _group(
         "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none"

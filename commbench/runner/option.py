@@ -48,6 +48,8 @@ class Option(NamedTuple):
     flags: str = ""
     """Separated by blanks, the one of messages first; by default made of its name."""
     is_argument: bool = False
+    separator: str = ""
+    """Joins the values of one that takes several in one text, where it is given more than once."""
     default_text: str = ""
     """What the help says of its default, where that is not the value."""
     name: str = ""
