@@ -60,12 +60,10 @@ AS_DOCUMENT = {
     ),
     "output": Option(
         "FILE", "New file to write: .txt, .md, .html or .json.  [default: print the text]",
-        OUTPUT, Path, flags="--output -o",
+        OUTPUT, Path,
     ),
 }  # fmt: skip
-NEW_FILE = Option(
-    "FILE", "New file to write.  [default: print the text]", type=Path, flags="--output -o"
-)
+NEW_FILE = Option("FILE", "New file to write.  [default: print the text]", type=Path)
 JUNIT = Option("FILE.xml", "Write JUnit XML to a new file.", OUTPUT, Path)
 
 
@@ -81,6 +79,9 @@ def print_or_write(content: str | bytes, output: Path | None) -> None:
         print_result(output)
 
 
+SHORT_FLAGS = {"output": "--output -o", "verbose": "--verbose -v"}
+"""The flags of options that have a short one in every command; but -o is --reduce-op where options
+of `commbench run` are taken, as in nccl-tests."""
 COMMAND_GROUPS = {
     "Measure": {
         "run": "Measure collectives: table, journal, CSV and plots.",
@@ -289,7 +290,8 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
     elif is_of_run:
         is_list = get_origin(kind) is tuple
         kind = list[str] if is_list else str if option.parse else kind
-    option = option._replace(name=name)
+    flags = option.flags or ("" if is_of_run else SHORT_FLAGS.get(name, ""))
+    option = option._replace(name=name, flags=flags)
     default = None if is_of_run else option.default
     if option.separator:
         kind, default = list[str], [default] if isinstance(default, str) else default

@@ -76,7 +76,9 @@ def main() -> NoReturn:
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
-            print_error(_as_typed(error.message), _as_typed(error.hint), error.details)
+            of_folder = "-o" in sys.argv and error.message.startswith("unknown reduce op")
+            hint = _as_typed(error.hint) + ("; a folder is --output" if of_folder else "")
+            print_error(_as_typed(error.message), hint, error.details)
         code = error.exit_code
     except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
@@ -142,6 +144,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     option = getattr(error, "option_name", "")
     known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
     guess = known.get(errors.closest(option.lstrip("-"), known, similarity=0.7), "")
+    guess = "--output" if option == "-o" else guess  # only commands that measure have no -o
     error.possibilities = None  # the message would list them all
     text = str(getattr(error, "format_message", error.__str__)())
     message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")

@@ -101,7 +101,9 @@ SWEEP = {
     "rounds": Option("N", "Measure each setting N times; use 3 or more."),
     "tolerance": Option("PART", "Smaller differences count as ties.  [default: 5%]", type=str),
     "label": Option("NAME", "Name of the sweep."),
-    "output": Option("DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]"),
+    "output": Option(
+        "DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]", flags="--output"
+    ),
     "resume": Option(
         "SWEEP", "Continue the sweep in this folder: measure what is missing. With it, only "
         "--tolerance, --export, --format and --verbose are accepted.", type=str,
@@ -115,14 +117,18 @@ SMOKE = {
     "backend": Option("NAME", "gloo, nccl, or another backend of this torch."),
     "device": Option("TYPE", "cpu or cuda.  [default: that of the backend]"),
     "nproc_per_node": Option("N", "Number of ranks.  [default: one per GPU; 2 on the CPU]"),
-    "mesh": Option("DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]", separator=","),
+    "mesh": Option(
+        "DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]", separator=","
+    ),
     "timeout": Option("S", "Seconds that one collective may take."),
     "junit": JUNIT,
     **AS_DOCUMENT,
 }
 VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 PREFLIGHT = {
-    "hosts": Option("FILE|LIST", "node1,node2, or a file of names.  [default: Slurm's]", type=str, separator=","),
+    "hosts": Option(
+        "FILE|LIST", "node1,node2, or a file of names.  [default: Slurm's]", type=str, separator=","
+    ),
     "need": Option("N", "So many hosts have to be good.  [default: all]", type=int),
     "start": Option(
         "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, one of these with "
@@ -137,7 +143,7 @@ PREFLIGHT = {
     "tolerance": Option("PERCENT", "A host that is slower by at most this is good."),
     "output": Option(
         "DIR", "New folder for the lists of hosts, a page, JSON, JUnit XML, journals and logs.  "
-        "[default: results/TIME-preflight]", OUTPUT, Path, flags="--output -o",
+        "[default: results/TIME-preflight]", OUTPUT, Path,
     ),
     "format": Option("FORMAT", "text, markdown, html or json.", OUTPUT, str, "text"),
 }  # fmt: skip
@@ -187,7 +193,7 @@ TRACES = argument(
     "recorder (pickle, JSON), Chakra (JSON), NCCL Inspector. Or the file of a workload.",
     list[Path],
 )
-WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path, flags="--output -o")
+WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path)
 MESH = Option(
     "DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8.", type=str, default=...,
     separator=",",

@@ -73,7 +73,7 @@ PLOT = {
     ),
     "output": Option(
         "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
-        "[default: the folder of the first run]", flags="--output -o",
+        "[default: the folder of the first run]",
     ),
     "peak": Option("SPEED", "Mark a speed: 450GB/s, or a link.  [default: that of the runs]"),
     **FILE_HINTS,
@@ -181,7 +181,7 @@ FLEET = {
     "tolerance": Option("PERCENT", "A node that is slower by at most this passes.", VERDICT),
     "output": Option(
         "DIR", "New folder for pass.txt, drain.txt, again.txt, missing.txt, junit.xml, fleet.json, "
-        "a page and a picture.", OUTPUT, Path, flags="--output -o",
+        "a page and a picture.", OUTPUT, Path,
     ),
     "format": Option("FORMAT", "text, markdown, html or json.  [default: text]", OUTPUT, str),
     "verbose": switch("Print all nodes.", OUTPUT),
@@ -211,7 +211,7 @@ MODEL_FIT = {
     "runs": argument("RUN...", "Runs, other tools' files, or CSV of published figures.", list[str]),
     "output": Option(
         "FILE.json", "New machine file. The residuals are drawn into FILE.png.  [default: print "
-        "only]", flags="--output -o",
+        "only]",
     ),
     "leave_out": Option(
         "ranks=N|sizes=SIZES", "Fit without these ranks or sizes, and say how well they are "
@@ -229,7 +229,8 @@ MODEL_SHOW = {"machine": MACHINE, **AS_DOCUMENT}
 MODEL_PREDICT = {
     "machine": MACHINE,
     "ranks": Option(
-        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=..., separator=",",
+        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...,
+        separator=",",
     ),
     "ranks_per_node": Option("N", "Ranks on each host.  [default: as measured; on one host, all]"),
     "op": Option("OP", "Operations.  [default: all of the machine]", type=str, separator=","),
@@ -241,7 +242,7 @@ MODEL_PREDICT = {
     ),
     "output": Option(
         "FILE", "New file: .txt, .md, .html or .json; a picture if it ends in .png, .svg or .pdf.  "
-        "[default: print the text]", type=Path, flags="--output -o",
+        "[default: print the text]", type=Path,
     ),
 }  # fmt: skip
 LINKS = {

@@ -332,6 +332,11 @@ def _nccl_tests_sizes(
 
     UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
     first, last = parse_size(minbytes), parse_size(maxbytes)
+    if first > last:
+        raise UsageError(
+            f"-b {minbytes} is more than -e {maxbytes}",
+            "-e is the largest size, 32M where it is not given: write for example -b 8 -e 128M",
+        )
     if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
         raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
     if stepfactor is None or float(stepfactor) <= 1:
