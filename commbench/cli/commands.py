@@ -52,7 +52,7 @@ def switch(text: str, panel: str = "") -> Option:
     return Option("", text, panel, bool, False)
 
 
-OUTPUT = "Output"
+OUTPUT, FOREIGN = "Output", "Files of other tools"
 AS_DOCUMENT = {
     "format": Option(
         "FORMAT", "text, markdown, html or json.  [default: by the ending of FILE, else text]",
@@ -158,7 +158,8 @@ class LazyGroup(TyperGroup):
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists each option under the heading of its group (its help panel)."""
+    """A command whose help lists each option under the heading of its group (its help panel): what
+    all need first, what describes other tools' files last."""
 
     run_options_user = ""
     """The name under which it also takes options of `commbench run`: those that do not refuse it
@@ -188,8 +189,9 @@ class GroupedCommand(TyperCommand):
                 panel = "Arguments"
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(panel, []).append(record)
-        help_last = [sections.pop(other)] if other in sections and len(sections) > 1 else []
-        for name, records in [*sections.items(), *((other, found) for found in help_last)]:
+        has_own = len(sections.get(other, ())) > 1  # besides --help
+        places = {"Arguments": 0, other: 1 if has_own else 4, FOREIGN: 3}
+        for name, records in sorted(sections.items(), key=lambda item: places.get(item[0], 2)):
             with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
                 formatter.write_dl(records)
 

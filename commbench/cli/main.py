@@ -37,13 +37,15 @@ def commbench(
 ) -> None:
     """Benchmark the collectives of torch.distributed: how long each takes, and how sure that is.
 
+    Start with the first two of these:
+
     \b
-    commbench run --op all_reduce --sizes 1K-1G   measure: table, CSV and plots
+    commbench smoke                               does every collective work here?
+    commbench run --op all_reduce --sizes 1K-1M   measure: table, CSV and plots
     commbench run --op all --dry-run              print what would be measured
     commbench show                                the table of the newest run
     commbench compare RUN OTHER                   which is faster, by how much
     commbench sweep --vary cpu-mode=quiet,plain   which setting is fastest
-    commbench smoke                               does every collective work here?
     commbench doctor                              what disturbs measurements here?
     """
     if version:
@@ -125,7 +127,7 @@ def _leave(code: int) -> NoReturn:
 
 
 _CLICK_MESSAGES = (
-    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", "there is one argument too many: {0}"),
+    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", "too many arguments: {0}"),
     (r"Invalid value.*: '(.*)' is not a valid int\w*\.", "{parameter} '{0}' is not a whole number"),
     (r"Invalid value.*: '(.*)' is not a valid float\.", "{parameter} '{0}' is not a number"),
     (r"Missing parameter|Missing argument|Missing option", "{parameter} is missing"),
@@ -158,6 +160,12 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"options of `commbench run` go after two dashes: {example}"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
+    elif message.endswith("is not a whole number"):
+        hint = "write a whole number, for example 20"
+    elif message == "missing command":
+        hint = f"write one of these behind it: {', '.join(error.ctx.command.commands)}"
+    elif message.startswith("too many arguments") and "sizes" in error.ctx.params:
+        hint = "several values of an option have commas between them, and no blanks: 1K,1M"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint

@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
-from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import (
+    AS_DOCUMENT,
+    FOREIGN,
+    JUNIT,
+    NEW_FILE,
+    OUTPUT,
+    Command,
+    argument,
+    switch,
+)
 from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 
-FOREIGN, RULE, VERDICT = "Files of other tools", "Rules", "Verdict"
+RULE, VERDICT = "Rules", "Verdict"
 RUN = argument("RUN", "Run folder, run.jsonl, results.csv, or label.")
 RUNS = argument("RUN...", "Run folders, run.jsonl, labels, or other tools' files.", list[str])
 FILE_HINTS = {
@@ -113,7 +122,10 @@ IMPORT = {
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
 REPORT = {
-    "runs": argument("RUN...", "Run folders, labels, other tools' files; or one sweep.", list[str]),
+    "runs": argument(
+        "[RUN]...", "Run folders, labels, other tools' files; or one sweep.  [default: the newest "
+        "run]", list[str], (),
+    ),
     "output": NEW_FILE._replace(group=OUTPUT),
     "format": Option(
         "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
