@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from commbench.errors import name_error
-from commbench.runner.option import Option
+from commbench.runner.option import SPECIAL_GROUPS, Option
 
 if TYPE_CHECKING:
     import inspect
@@ -179,6 +180,9 @@ class GroupedCommand(TyperCommand):
             ]  # fmt: skip
             self._write(ctx, formatter, others, "", "Options of `commbench run`: ")
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        formatter.write(f"\nExamples:\n{indent(self.epilog or '', '  ')}\n")
+
     def _write(
         self, ctx: Any, formatter: Any, parameters: list[Any], other: str, before: str = ""
     ) -> None:
@@ -190,7 +194,8 @@ class GroupedCommand(TyperCommand):
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(panel, []).append(record)
         has_own = len(sections.get(other, ())) > 1  # besides --help
-        places = {"Arguments": 0, other: 1 if has_own else 4, FOREIGN: 3}
+        places = {"Arguments": 0, other: 1 if has_own else 5, FOREIGN: 4}
+        places |= dict.fromkeys(SPECIAL_GROUPS, 3)
         for name, records in sorted(sections.items(), key=lambda item: places.get(item[0], 2)):
             with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
                 formatter.write_dl(records)
@@ -205,19 +210,25 @@ def declared_commands() -> Mapping[str, Command]:
 
 def command(name: str) -> Any:
     """The command of that name, or the group of commands, as Typer's Click has it."""
+    from inspect import cleandoc
+
     declared = declared_commands()
     app = typer.Typer(add_completion=False, rich_markup_mode=None, help=COMMANDS[name])
+    for path, entry in declared.items():
+        group, _, word = path.partition(" ")
+        if group == name:
+            function, settings = make_function(path), entry.typer_settings
+            about, _, examples = cleandoc(function.__doc__ or "").partition("\b\n")
+            context = HELP_SETTINGS | settings.get("context_settings", {})
+            app.command(
+                word or name, cls=GroupedCommand, help=about,
+                epilog=examples,
+                **settings | {"context_settings": context},
+            )(function)  # fmt: skip
     if name not in declared:
-        for path, entry in declared.items():
-            group, _, word = path.partition(" ")
-            if group == name:
-                app.command(word, **entry.typer_settings)(make_function(path))
         return typer.main.get_group(app)
-    settings = declared[name].typer_settings
-    context = HELP_SETTINGS | settings.get("context_settings", {})
-    app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
     made: Any = typer.main.get_command(app)
-    made.run_options_user = name if settings else ""
+    made.run_options_user = name if declared[name].typer_settings else ""
     return made
 
 

@@ -165,7 +165,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     elif message == "missing command":
         hint = f"write one of these behind it: {', '.join(error.ctx.command.commands)}"
     elif message.startswith("too many arguments") and "sizes" in error.ctx.params:
-        hint = "several values of an option have commas between them, and no blanks: 1K,1M"
+        hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint
@@ -202,7 +202,7 @@ def _is_run_option(option: str) -> bool:
 
 def _example(error: Any) -> str:
     """The first example in the help of the command; empty if there is none."""
-    text = (error.ctx.command.help or "") if error.ctx else ""
+    text = (error.ctx.command.epilog or "") if error.ctx else ""
     lines = (line.strip() for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines())
     found = next((line for line in lines if line.startswith("commbench ")), "")
     return re.split(r" {3,}", found)[0]  # what follows explains it

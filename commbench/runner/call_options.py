@@ -24,7 +24,14 @@ from commbench.plan.splits import KINDS_HELP, parse_imbalance
 from commbench.plan.workload import Workload, make_workload
 from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
 from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant
-from commbench.runner.option import Option, list_of, names_of, parse_one_size, parse_size_list
+from commbench.runner.option import (
+    SPECIAL_GROUPS,
+    Option,
+    list_of,
+    names_of,
+    parse_one_size,
+    parse_size_list,
+)
 from commbench.units import parse_size, parse_sizes, size_range
 from commbench.validation import choose
 
@@ -49,13 +56,10 @@ def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> 
 
 _what, _groups, _forms, _overlap, _pairs, _uneven = (
     partial(declare, group=group, chooses_calls=True)
-    for group in (
-        "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
-        "Unequal blocks",
-    )
-)  # fmt: skip
+    for group in ("What to measure", *SPECIAL_GROUPS[:-1])
+)
 _group = partial(_groups, refused_by=("measure",))
-_replay = partial(declare, group="Replay", refused_by=("measure",))
+_replay = partial(declare, group=SPECIAL_GROUPS[-1], refused_by=("measure",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

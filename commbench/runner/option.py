@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 RANKS, USER, HERE = "ranks", "a user's command", "this process"
 """Who gets an option: the ranks that join; a command for the user to run, too; or nobody else."""
+SPECIAL_GROUPS = (
+    "Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks", "Replay",
+)  # fmt: skip
+"""The groups of options that most runs do not need."""
 _LONGEST_LABEL = 64
 _REFUSALS = {
     "resume": "cannot be used with --resume",

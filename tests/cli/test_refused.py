@@ -26,7 +26,7 @@ REFUSED = {
         --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
         --iters many: --iters 'many' is not a whole number ~ write a whole number, for example 20
         --launches 1000000: --launches is 1000000 ~ it must be at most 1000
-        1K 2K: too many arguments: 1K 2K ~ have commas between them, and no blanks: 1K,1M
+        1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
         --sizes 1K --sizes 1Q: '1Q' has an unknown unit ~ units are K, M, G, T
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
         --sizes 1G-1K:x2: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
@@ -111,7 +111,7 @@ REFUSED = {
         --nodes 0: --nodes is 0 ~ it must be at least 1
         --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
         -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
-        -- ring: too many arguments: ring ~ several values of an option have commas
+        -- ring: too many arguments: ring ~ put a value with blanks in quotes
     """,
     (3, JOB): "-- --backend gloo --dtype int16: nothing is left to measure: gloo does not support",
     (2, "doctor"): """
