@@ -317,7 +317,8 @@ REFUSED: dict[str, tuple[Callable[[str], object], list[str]]] = {
     ),
     "has an unknown unit": (units.parse_size, ["1P", "1PB", "1PiB", "1X", "1KK", "1Bi"]),
     "is out of range": (
-        units.parse_size, ["0", "0K", "0.0G", str(units.LARGEST_SIZE + 1), "1025T", "1048577G", "9" * 40]
+        units.parse_size,
+        ["0", "0K", "0.0G", str(units.LARGEST_SIZE + 1), "1025T", "1048577G", "9" * 40],
     ),
     "more than 10000 sizes": (units.parse_sizes, ["1-1G:+1", "1-10001:+1", "1-1G:x1.0001"]),
     "no number of parameters": (

@@ -221,9 +221,8 @@ def command(name: str) -> Any:
             about, _, examples = cleandoc(function.__doc__ or "").partition("\b\n")
             context = HELP_SETTINGS | settings.get("context_settings", {})
             app.command(
-                word or name, cls=GroupedCommand, help=about,
-                epilog=examples,
-                **settings | {"context_settings": context},
+                word or name, cls=GroupedCommand, help=about, epilog=examples,
+                **{**settings, "context_settings": context},
             )(function)  # fmt: skip
     if name not in declared:
         return typer.main.get_group(app)

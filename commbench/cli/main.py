@@ -20,7 +20,6 @@ from commbench.output.console import OutputClosedError, print_error, print_resul
 app = typer.Typer(
     name="commbench",
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], **HELP_SETTINGS},
 )

@@ -305,7 +305,7 @@ HISTORY_ADD = {
     "node": Option("NAME", "The node or the cluster.  [default: the hosts of the run]"),
     "db": DB,
 }
-TOLERANCE = Option("PART", "Changes up to this are no steps.  [default: 2%]")
+TOLERANCE = Option("PART", "Changes up to this are no steps.")
 HISTORY_FORGET = {
     "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
     "node": Option("NAME", "All runs of this node or cluster."),

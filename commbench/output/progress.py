@@ -92,7 +92,8 @@ class WorkBar(ProgressListener):
             auto_refresh=False,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=1.0, left="", completed=work.share)
+        self._task = self._progress.add_task("", total=1.0, left="")
+        self._progress.update(self._task, completed=work.share)
         self._drawn_s = 0.0
         self._progress.start()
 

@@ -152,7 +152,10 @@ REFUSED = {
     """,
     (2, "soak"): "--for never: --for never is not a time ~ write 90s, 30m or 1h",
     (2, "init"): "-o x: there is no option -o ~ did you mean --output?",
-    (2, "fleet results"): "--nodes absent.txt: 'absent.txt' is no name of a node ~ name an existing",
+    (
+        2,
+        "fleet results",
+    ): "--nodes absent.txt: 'absent.txt' is no name of a node ~ existing file",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """

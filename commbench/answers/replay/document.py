@@ -53,7 +53,8 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     if found.communication_s and found.waiting_s is not None:
         part = units.format_share(found.waiting_s / found.communication_s)
         which = "`commbench workload show TRACES` says who waits for whom"
-        lines.append(f"Without waiting, traced communication would be {part} shorter: {which}.")
+        shorter = f"traced communication would be at most {part} shorter"
+        lines.append(f"Without waiting, {shorter}: {which}.")
     return lines
 
 
