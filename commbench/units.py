@@ -14,9 +14,15 @@ from commbench.errors import UsageError
 GB = 1e9
 MICRO = 1e-6
 
-_SUFFIXES = {"": 0, "B": 0, "K": 10, "KIB": 10, "M": 20, "MIB": 20, "G": 30, "GIB": 30}
+_SUFFIXES = {"": 0, "B": 0, "K": 10, "KIB": 10, "M": 20, "MIB": 20, "G": 30, "GIB": 30,
+             "T": 40, "TIB": 40}  # fmt: skip
 _SIZE = re.compile(r"(\d{1,60}(?:\.\d{1,60})?)\s*([A-Za-z]*)", re.ASCII)
-_DECIMAL_SUFFIXES = {"KB": ("K", 10**3), "MB": ("M", 10**6), "GB": ("G", 10**9)}
+_DECIMAL_SUFFIXES = {
+    "KB": ("K", 10**3),
+    "MB": ("M", 10**6),
+    "GB": ("G", 10**9),
+    "TB": ("T", 10**12),
+}
 _TIME = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 _PARAMETERS = re.compile(
@@ -48,7 +54,7 @@ def parse_size(text: str) -> int:
             f"or the bytes in full for powers of 1000 ({decimal})",
         )
     if suffix not in _SUFFIXES:
-        raise UsageError(f"{text!r} has an unknown unit", "units are K, M, G (or KiB, MiB, GiB)")
+        raise UsageError(f"{text!r} has an unknown unit", "units are K, M, G, T, and KiB, MiB, ...")
     size = _fraction(number) * (1 << _SUFFIXES[suffix])
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
@@ -122,21 +128,25 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         raise UsageError(f"{item!r} is not a range", "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M")
     if re.fullmatch(r"\+\s*0+(\.0+)?\s*[A-Za-z]*", step):
         raise UsageError(f"the step {step} does not increase sizes", "add at least 1, such as :+1M")
+    first, last = _range_ends(low, high, f"{colon}{step}")
     if step[:1] == "+":
-        return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
+        return size_range(first, last, add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):
         hint = "write :x4 to multiply by 4, :+1M to add 1 MiB"
         raise UsageError(f"{item!r} has an unknown step {step!r}", hint)
-    return size_range(parse_size(low), parse_size(high), factor=float(step[1:] or 2))
+    return size_range(first, last, factor=float(step[1:] or 2))
+
+
+def _range_ends(low: str, high: str, step: str = "") -> tuple[int, int]:
+    """The ends of a range; UsageError where it is reversed."""
+    first, last = parse_size(low), parse_size(high)
+    if first > last:
+        raise UsageError(f"the range {low}-{high}{step} is reversed", f"write {high}-{low}{step}")
+    return first, last
 
 
 def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple[int, ...]:
     """Sizes from `low` to at most `high`, multiplied by `factor`, or increased by `add` bytes."""
-    if low > high:
-        raise UsageError(
-            f"the range {format_size(low)}-{format_size(high)} is reversed",
-            f"write {format_size(high)}-{format_size(low)}",
-        )
     if add:
         _refuse_too_many((high - low) // add + 1)
         return tuple(range(low, high + 1, add))
@@ -158,11 +168,10 @@ def parse_size_range(text: str) -> tuple[int, int]:
     low, dash, high = (part.strip() for part in text.partition("-"))
     if not (low or high):
         raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
+    if low and high:
+        return _range_ends(low, high)
     first = parse_size(low) if low else 0
-    last = parse_size(high) if high else LARGEST_SIZE if dash else first
-    if first > last:
-        raise UsageError(f"the range {text} is reversed", f"write {high}-{low}")
-    return first, last
+    return first, parse_size(high) if high else LARGEST_SIZE if dash else first
 
 
 def _refuse_too_many(number: int) -> None:

@@ -277,6 +277,7 @@ NUMBER = "write a number and ns, us, ms or s: 4.2ms"
         (units.parse_sizes, "1K,,2K", "sizes '1K,,2K' have an empty item", SIZES),
         (units.parse_sizes, "1K,", "sizes '1K,' have an empty item", SIZES),
         (units.parse_sizes, "1G-1K", "the range 1G-1K is reversed", "write 1K-1G"),
+        (units.parse_sizes, "1T-1K:x4", "the range 1T-1K:x4 is reversed", "write 1K-1T:x4"),
         (units.parse_time, "4.2", "time '4.2' has no unit", "write 4.2us, 4.2ms or 4.2s"),
         (units.parse_time, "4 MS", "time '4 MS' has an unknown unit 'MS'", "write 4us, 4ms or 4s"),
         (units.parse_time, "3min", "time '3min' has an unknown unit 'min'", "write 3us, 3ms or 3s"),
@@ -314,9 +315,10 @@ REFUSED: dict[str, tuple[Callable[[str], object], list[str]]] = {
         ["", " ", "K", "1e6", "1E6", "0x10", "1_000", "+1", "-1", "1.", ".5K", "1 000", "1,5K",
          "nan"],
     ),
-    "has an unknown unit": (units.parse_size, ["1T", "1TB", "1TiB", "1X", "1KK", "1Bi"]),
+    "has an unknown unit": (units.parse_size, ["1P", "1PB", "1PiB", "1X", "1KK", "1Bi"]),
     "is out of range": (
-        units.parse_size, ["0", "0K", "0.0G", str(units.LARGEST_SIZE + 1), "1048577G", "9" * 40]
+        units.parse_size,
+        ["0", "0K", "0.0G", str(units.LARGEST_SIZE + 1), "1025T", "1048577G", "9" * 40],
     ),
     "more than 10000 sizes": (units.parse_sizes, ["1-1G:+1", "1-10001:+1", "1-1G:x1.0001"]),
     "no number of parameters": (

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from commbench.errors import UsageError, name_error
-from commbench.runner.option import Option
+from commbench.runner.option import SPECIAL_GROUPS, Option
 
 if TYPE_CHECKING:
     import inspect
@@ -52,7 +53,7 @@ def switch(text: str, panel: str = "") -> Option:
     return Option("", text, panel, bool, False)
 
 
-OUTPUT = "Output"
+OUTPUT, FOREIGN = "Output", "Files of other tools"
 AS_DOCUMENT = {
     "format": Option(
         "FORMAT", "text, markdown, html or json.  [default: by the ending of FILE, else text]",
@@ -60,12 +61,10 @@ AS_DOCUMENT = {
     ),
     "output": Option(
         "FILE", "New file to write: .txt, .md, .html or .json.  [default: print the text]",
-        OUTPUT, Path, flags="--output -o",
+        OUTPUT, Path,
     ),
 }  # fmt: skip
-NEW_FILE = Option(
-    "FILE", "New file to write.  [default: print the text]", type=Path, flags="--output -o"
-)
+NEW_FILE = Option("FILE", "New file to write.  [default: print the text]", type=Path)
 JUNIT = Option("FILE.xml", "Write JUnit XML to a new file.", OUTPUT, Path)
 
 
@@ -81,6 +80,9 @@ def print_or_write(content: str | bytes, output: Path | None) -> None:
         print_result(output)
 
 
+SHORT_FLAGS = {"output": "--output -o", "verbose": "--verbose -v"}
+"""The flags of options that have a short one in every command; but -o is --reduce-op where options
+of `commbench run` are taken, as in nccl-tests."""
 COMMAND_GROUPS = {
     "Measure": {
         "run": "Measure collectives: table, journal, CSV and plots.",
@@ -157,7 +159,8 @@ class LazyGroup(TyperGroup):
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists each option under the heading of its group (its help panel)."""
+    """A command whose help lists each option under the heading of its group (its help panel): what
+    all need first, what describes other tools' files last."""
 
     run_options_user = ""
     """The name under which it also takes options of `commbench run`: those that do not refuse it
@@ -177,6 +180,9 @@ class GroupedCommand(TyperCommand):
             ]  # fmt: skip
             self._write(ctx, formatter, others, "", "Options of `commbench run`: ")
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        formatter.write(f"\nExamples:\n{indent(self.epilog or '', '  ')}\n")
+
     def _write(
         self, ctx: Any, formatter: Any, parameters: list[Any], other: str, before: str = ""
     ) -> None:
@@ -187,8 +193,10 @@ class GroupedCommand(TyperCommand):
                 panel = "Arguments"
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(panel, []).append(record)
-        help_last = [sections.pop(other)] if other in sections and len(sections) > 1 else []
-        for name, records in [*sections.items(), *((other, found) for found in help_last)]:
+        has_own = len(sections.get(other, ())) > 1  # besides --help
+        places = {"Arguments": 0, other: 1 if has_own else 5, FOREIGN: 4}
+        places |= dict.fromkeys(SPECIAL_GROUPS, 3)
+        for name, records in sorted(sections.items(), key=lambda item: places.get(item[0], 2)):
             with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
                 formatter.write_dl(records)
 
@@ -202,19 +210,24 @@ def declared_commands() -> Mapping[str, Command]:
 
 def command(name: str) -> Any:
     """The command of that name, or the group of commands, as Typer's Click has it."""
+    from inspect import cleandoc
+
     declared = declared_commands()
     app = typer.Typer(add_completion=False, rich_markup_mode=None, help=COMMANDS[name])
+    for path, entry in declared.items():
+        group, _, word = path.partition(" ")
+        if group == name:
+            function, settings = make_function(path), entry.typer_settings
+            about, _, examples = cleandoc(function.__doc__ or "").partition("\b\n")
+            context = HELP_SETTINGS | settings.get("context_settings", {})
+            app.command(
+                word or name, cls=GroupedCommand, help=about, epilog=examples,
+                **{**settings, "context_settings": context},
+            )(function)  # fmt: skip
     if name not in declared:
-        for path, entry in declared.items():
-            group, _, word = path.partition(" ")
-            if group == name:
-                app.command(word, **entry.typer_settings)(make_function(path))
         return typer.main.get_group(app)
-    settings = declared[name].typer_settings
-    context = HELP_SETTINGS | settings.get("context_settings", {})
-    app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
     made: Any = typer.main.get_command(app)
-    made.run_options_user = name if settings else ""
+    made.run_options_user = name if declared[name].typer_settings else ""
     return made
 
 
@@ -229,6 +242,8 @@ def make_function(name: str) -> Callable[..., None]:
 
     def function(**given: Any) -> None:
         chosen = {key: option for key, option in options.items() if not option.is_argument}
+        for values in (given, given["context"].params) if "context" in given else (given,):
+            _join(values, options)
         flags = {o._replace(name=key).flag: given.get(key) for key, o in chosen.items()}
         try:
             if entry.view:
@@ -291,10 +306,13 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
             default = ... if python.default is python.empty else python.default
             option = option._replace(default=default)
     elif is_of_run:
-        is_list = kind == tuple[str, ...]
+        is_list = get_origin(kind) is tuple
         kind = list[str] if is_list else str if option.parse else kind
-    option = option._replace(name=name)
+    flags = option.flags or ("" if is_of_run else SHORT_FLAGS.get(name, ""))
+    option = option._replace(name=name, flags=flags)
     default = None if is_of_run else option.default
+    if option.separator:
+        kind, default = list[str], [default] if isinstance(default, str) else default
     if kind == list[str] and not default:
         default = []
     declare: Any = typer.Argument if option.is_argument else typer.Option
@@ -305,6 +323,13 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
         readable=False,  # what opens a file says what is wrong with it
     )  # fmt: skip
     return Annotated[kind | None if default is None else kind, declaration], default
+
+
+def _join(values: dict[str, Any], options: Mapping[str, Option]) -> None:
+    """Make one text of all values of an option that has a separator; None if it was not given."""
+    for name, option in options.items():
+        if option.separator:
+            values[name] = option.separator.join(values[name]) if values[name] else None
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
@@ -318,7 +343,8 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 def parse_words(words: Sequence[str], *users: str) -> RunOptions:
     """The options of `commbench run WORDS`, for other commands that take them."""
-    from commbench.runner.run_options import parse_options
+    from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
     context = command("run").make_context("commbench run", list(words))
+    _join(context.params, RUN_OPTIONS)
     return parse_options(given_options(context), *users)

@@ -20,7 +20,6 @@ from commbench.output.console import OutputClosedError, print_error, print_resul
 app = typer.Typer(
     name="commbench",
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], **HELP_SETTINGS},
 )
@@ -37,13 +36,15 @@ def commbench(
 ) -> None:
     """Benchmark the collectives of torch.distributed: how long each takes, and how sure that is.
 
+    Start with the first two of these:
+
     \b
-    commbench run --op all_reduce --sizes 1K-1G   measure: table, CSV and plots
+    commbench smoke                               does every collective work here?
+    commbench run --op all_reduce --sizes 1K-1M   measure: table, CSV and plots
     commbench run --op all --dry-run              print what would be measured
     commbench show                                the table of the newest run
     commbench compare RUN OTHER                   which is faster, by how much
     commbench sweep --vary cpu-mode=quiet,plain   which setting is fastest
-    commbench smoke                               does every collective work here?
     commbench doctor                              what disturbs measurements here?
     """
     if version:
@@ -76,7 +77,9 @@ def main() -> NoReturn:
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
-            print_error(error.message, error.hint, error.details)
+            of_folder = "-o" in sys.argv and error.message.startswith("unknown reduce op")
+            hint = error.hint + ("; a folder is --output" if of_folder else "")
+            print_error(error.message, hint, error.details)
         code = error.exit_code
     except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
@@ -123,7 +126,7 @@ def _leave(code: int) -> NoReturn:
 
 
 _CLICK_MESSAGES = (
-    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", "there is one argument too many: {0}"),
+    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", "too many arguments: {0}"),
     (r"Invalid value.*: '(.*)' is not a valid int\w*\.", "{parameter} '{0}' is not a whole number"),
     (r"Invalid value.*: '(.*)' is not a valid float\.", "{parameter} '{0}' is not a number"),
     (r"Missing parameter|Missing argument|Missing option", "{parameter} is missing"),
@@ -142,6 +145,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     option = getattr(error, "option_name", "")
     known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
     guess = known.get(errors.closest(option.lstrip("-"), known, similarity=0.7), "")
+    guess = "--output" if option == "-o" else guess  # only commands that measure have no -o
     error.possibilities = None  # the message would list them all
     text = str(getattr(error, "format_message", error.__str__)())
     message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")
@@ -155,6 +159,12 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"options of `commbench run` go after two dashes: {example}"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
+    elif message.endswith("is not a whole number"):
+        hint = "write a whole number, for example 20"
+    elif message == "missing command":
+        hint = f"write one of these behind it: {', '.join(error.ctx.command.commands)}"
+    elif message.startswith("too many arguments") and "sizes" in error.ctx.params:
+        hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint
@@ -191,7 +201,7 @@ def _is_run_option(option: str) -> bool:
 
 def _example(error: Any) -> str:
     """The first example in the help of the command; empty if there is none."""
-    text = (error.ctx.command.help or "") if error.ctx else ""
+    text = (error.ctx.command.epilog or "") if error.ctx else ""
     lines = (line.strip() for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines())
     found = next((line for line in lines if line.startswith("commbench ")), "")
     return re.split(r" {3,}", found)[0]  # what follows explains it

@@ -26,11 +26,11 @@ def of_init() -> Mapping[str, Option]:
     return {
         "ranks": Option(
             "N,N", "Numbers of ranks on this host; each is a run.", WHAT, str,
-            default_text="that of --nproc-per-node",
+            default_text="that of --nproc-per-node", separator=",",
         ),
         "open_groups": Option(
             "N,N", "Numbers of process groups of all ranks that are open already; each is a run.",
-            WHAT, str, default_text="0",
+            WHAT, str, default_text="0", separator=",",
         ),
         **_of_run(INIT_DEFAULTS, (
             "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend",
@@ -101,7 +101,9 @@ SWEEP = {
     "rounds": Option("N", "Measure each setting N times; use 3 or more."),
     "tolerance": Option("PART", "Smaller differences count as ties.  [default: 5%]", type=str),
     "label": Option("NAME", "Name of the sweep."),
-    "output": Option("DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]"),
+    "output": Option(
+        "DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]", flags="--output"
+    ),
     "resume": Option(
         "SWEEP", "Continue the sweep in this folder: measure what is missing. With it, only "
         "--tolerance, --export, --format and --verbose are accepted.", type=str,
@@ -115,14 +117,18 @@ SMOKE = {
     "backend": Option("NAME", "gloo, nccl, or another backend of this torch."),
     "device": Option("TYPE", "cpu or cuda.  [default: that of the backend]"),
     "nproc_per_node": Option("N", "Number of ranks.  [default: one per GPU; 2 on the CPU]"),
-    "mesh": Option("DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]"),
+    "mesh": Option(
+        "DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]", separator=","
+    ),
     "timeout": Option("S", "Seconds that one collective may take."),
     "junit": JUNIT,
     **AS_DOCUMENT,
 }
 VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 PREFLIGHT = {
-    "hosts": Option("FILE|LIST", "node1,node2, or a file of names.  [default: Slurm's]", type=str),
+    "hosts": Option(
+        "FILE|LIST", "node1,node2, or a file of names.  [default: Slurm's]", type=str, separator=","
+    ),
     "need": Option("N", "So many hosts have to be good.  [default: all]", type=int),
     "start": Option(
         "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, one of these with "
@@ -137,7 +143,7 @@ PREFLIGHT = {
     "tolerance": Option("PERCENT", "A host that is slower by at most this is good."),
     "output": Option(
         "DIR", "New folder for the lists of hosts, a page, JSON, JUnit XML, journals and logs.  "
-        "[default: results/TIME-preflight]", OUTPUT, Path, flags="--output -o",
+        "[default: results/TIME-preflight]", OUTPUT, Path,
     ),
     "format": Option("FORMAT", "text, markdown, html or json.", OUTPUT, str, "text"),
 }  # fmt: skip
@@ -187,7 +193,11 @@ TRACES = argument(
     "recorder (pickle, JSON), Chakra (JSON), NCCL Inspector. Or the file of a workload.",
     list[Path],
 )
-WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path, flags="--output -o")
+WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path)
+MESH = Option(
+    "DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8.", type=str, default=...,
+    separator=",",
+)  # fmt: skip
 RANKS_PER_NODE = Option("N", "Ranks on each host.")
 TRANSFORMER = {
     "model": Option("NAME", "A public model: llama-3-8b; a wrong name lists all.", type=str),
@@ -214,7 +224,7 @@ WORKLOAD_IMPORT = {
     "name": Option("NAME", "Name of the workload.  [default: that of the file]", type=str),
 }
 WORKLOAD_DDP = {
-    "mesh": Option("DIMENSIONS", "Ranks: dp=8.", type=str, default=...),
+    "mesh": MESH._replace(help="Ranks: dp=8."),
     **TRANSFORMER,
     "dtype": Option("DTYPE", "Of parameters and gradients.", default="float32"),
     "bucket": Option("SIZE", "bucket_cap_mb as a size.  [default: 25M, the first 1M]"),
@@ -222,7 +232,7 @@ WORKLOAD_DDP = {
     "output": WORKLOAD_FILE,
 }
 WORKLOAD_FSDP = {
-    "mesh": Option("DIMENSIONS", "Ranks: dp_replicate=2,dp_shard=8.", type=str, default=...),
+    "mesh": MESH._replace(help="Ranks: dp_replicate=2,dp_shard=8."),
     **TRANSFORMER,
     "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
     "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
@@ -231,7 +241,7 @@ WORKLOAD_FSDP = {
     "output": WORKLOAD_FILE,
 }  # fmt: skip
 WORKLOAD_MEGATRON = {
-    "mesh": Option("DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8."),
+    "mesh": MESH,
     **TRANSFORMER,
     **EXPERTS,
     "seq": Option("TOKENS", "Tokens of a sequence.", type=int, default=4096),

@@ -167,6 +167,7 @@ def report(
     contains everything, also the recorded data, and needs no network. The Markdown is for tickets.
 
     \b
+    commbench report                                     the newest run, as text
     commbench report mine -o report.html
     commbench report before after -o comparison.html
     commbench report new --against old --max-slowdown 10% -o check.html
@@ -176,8 +177,9 @@ def report(
     from commbench import api
     from commbench.api.runs import load_rows
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
-    from commbench.results.run_folder import find_sweep
+    from commbench.results.run_folder import find_newest, find_sweep
 
+    runs = runs or [str(find_newest())]
     is_check = any(given[name] for name in ("rules", *LIMITS))
     if is_check and len(runs) > 1:
         raise UsageError("a check is of one run", "name one RUN, and the other with --against")

@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
-from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import (
+    AS_DOCUMENT,
+    FOREIGN,
+    JUNIT,
+    NEW_FILE,
+    OUTPUT,
+    Command,
+    argument,
+    switch,
+)
 from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 
-FOREIGN, RULE, VERDICT = "Files of other tools", "Rules", "Verdict"
+RULE, VERDICT = "Rules", "Verdict"
 RUN = argument("RUN", "Run folder, run.jsonl, results.csv, or label.")
 RUNS = argument("RUN...", "Run folders, run.jsonl, labels, or other tools' files.", list[str])
 FILE_HINTS = {
@@ -73,7 +82,7 @@ PLOT = {
     ),
     "output": Option(
         "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
-        "[default: the folder of the first run]", flags="--output -o",
+        "[default: the folder of the first run]",
     ),
     "peak": Option("SPEED", "Mark a speed: 450GB/s, or a link.  [default: that of the runs]"),
     **FILE_HINTS,
@@ -113,7 +122,10 @@ IMPORT = {
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
 REPORT = {
-    "runs": argument("RUN...", "Run folders, labels, other tools' files; or one sweep.", list[str]),
+    "runs": argument(
+        "[RUN]...", "Run folders, labels, other tools' files; or one sweep.  [default: the newest "
+        "run]", list[str], (),
+    ),
     "output": NEW_FILE._replace(group=OUTPUT),
     "format": Option(
         "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
@@ -177,13 +189,13 @@ FLEET = {
     "db": DB._replace(group=VERDICT),
     "nodes": Option(
         "FILE|LIST", "The nodes that there should be: node1,node2, or a file with a name in each "
-        "line.", VERDICT, str,
+        "line.", VERDICT, str, separator=",",
     ),
     "false_alarms": Option("PERCENT", "Probability that a sound fleet has one to drain.", VERDICT),
     "tolerance": Option("PERCENT", "A node that is slower by at most this passes.", VERDICT),
     "output": Option(
         "DIR", "New folder for pass.txt, drain.txt, again.txt, missing.txt, junit.xml, fleet.json, "
-        "a page and a picture.", OUTPUT, Path, flags="--output -o",
+        "a page and a picture.", OUTPUT, Path,
     ),
     "format": Option("FORMAT", "text, markdown, html or json.  [default: text]", OUTPUT, str),
     "verbose": switch("Print all nodes.", OUTPUT),
@@ -213,7 +225,7 @@ MODEL_FIT = {
     "runs": argument("RUN...", "Runs, other tools' files, or CSV of published figures.", list[str]),
     "output": Option(
         "FILE.json", "New machine file. The residuals are drawn into FILE.png.  [default: print "
-        "only]", flags="--output -o",
+        "only]",
     ),
     "leave_out": Option(
         "ranks=N|sizes=SIZES", "Fit without these ranks or sizes, and say how well they are "
@@ -231,11 +243,12 @@ MODEL_SHOW = {"machine": MACHINE, **AS_DOCUMENT}
 MODEL_PREDICT = {
     "machine": MACHINE,
     "ranks": Option(
-        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
+        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...,
+        separator=",",
     ),
     "ranks_per_node": Option("N", "Ranks on each host.  [default: as measured; on one host, all]"),
-    "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
-    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
+    "op": Option("OP", "Operations.  [default: all of the machine]", type=str, separator=","),
+    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K.", separator=","),
     "variant": Option("WORDS", "Which of several models of an operation, such as bfloat16."),
     "format": Option(
         "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner.  "
@@ -243,7 +256,7 @@ MODEL_PREDICT = {
     ),
     "output": Option(
         "FILE", "New file: .txt, .md, .html or .json; a picture if it ends in .png, .svg or .pdf.  "
-        "[default: print the text]", type=Path, flags="--output -o",
+        "[default: print the text]", type=Path,
     ),
 }  # fmt: skip
 LINKS = {
@@ -285,7 +298,7 @@ DOCTOR = {
 NODE = Option("NAME", "Only this node or cluster.")
 CHOSEN = {
     "op": Option("OP", "Only this operation."),
-    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M."),
+    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M.", separator=","),
     "node": NODE,
     "db": DB,
 }
@@ -294,7 +307,7 @@ HISTORY_ADD = {
     "node": Option("NAME", "The node or the cluster.  [default: the hosts of the run]"),
     "db": DB,
 }
-TOLERANCE = Option("PART", "Changes up to this are no steps.  [default: 2%]")
+TOLERANCE = Option("PART", "Changes up to this are no steps.")
 HISTORY_FORGET = {
     "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
     "node": Option("NAME", "All runs of this node or cluster."),

@@ -13,9 +13,10 @@ from commbench.cli.commands import Show, print_or_write
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
+from commbench.output.text import fill
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.groups import parse_mesh
-from commbench.plan.workload import Workload
+from commbench.plan.workload import TOTALS, Workload
 from commbench.results.files import require_new
 from commbench.units import format_count, parse_parameters, parse_size
 from commbench.views.formats import choose_format
@@ -139,7 +140,7 @@ def model_predict(
         print_status(f"warning: {warning}")
 
 
-def workload_show(show: Show, traces: list[Path]) -> None:
+def workload_show(show: Show, traces: list[Path], output: Path | None) -> None:
     """Print how long the calls of a step take and wait.
 
     For each group and operation: calls, bytes, time without and with waiting. Then which rank
@@ -152,12 +153,17 @@ def workload_show(show: Show, traces: list[Path]) -> None:
     """
     from commbench.results.files import is_workload
 
+    if output is not None:
+        require_new(output)
     if len(traces) == 1 and is_workload(traces[0]):
-        show(api.workload.load(traces[0]))
+        show(api.workload.load(traces[0]), output=output)
     else:
         with _progress() as report:
             analysis = api.workload.analyse(*traces, report=report)
-        show(analysis)
+        show(analysis, output=output)
+    if output is not None and output.suffix == ".json":
+        calls = "`commbench workload import` writes those"
+        print_status(fill(f"It has the {TOTALS}: {calls}."))
 
 
 def workload_import(show: Show, traces: list[Path], output: Path, name: str | None) -> None:

@@ -10,7 +10,7 @@ from math import floor
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from commbench.output.text import about, fill, is_terminal, safe
@@ -86,7 +86,6 @@ class WorkBar(ProgressListener):
         self._progress = Progress(
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}", markup=False),
             console=console,
@@ -94,6 +93,7 @@ class WorkBar(ProgressListener):
             transient=True,
         )
         self._task = self._progress.add_task("", total=1.0, left="")
+        self._progress.update(self._task, completed=work.share)
         self._drawn_s = 0.0
         self._progress.start()
 

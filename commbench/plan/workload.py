@@ -12,6 +12,7 @@ sends and receives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -150,6 +151,15 @@ class Step(NamedTuple):
     """How many steps of the trace made these calls. Times are the medians over them."""
     time_s: float | None = None
     """How long the step took, with its computation."""
+
+
+TOTALS = "totals of a step, without the calls that a replay needs"
+"""What the JSON of `workload show` says of itself."""
+
+
+def most_often(steps: Sequence[Step]) -> Step:
+    """The step that was made most often; of several the longest."""
+    return max(steps, key=lambda step: (step.count, step.time_s or 0.0))
 
 
 class Workload(NamedTuple):

@@ -11,7 +11,7 @@ from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.plan.workload import UNKNOWN_GROUP, Call, Program, Step, Workload, most_often
 from commbench.plan.workload_variants import match_calls
 from commbench.units import format_count
 
@@ -75,7 +75,7 @@ def _choose_steps(workload: Workload, names: Sequence[str]) -> tuple[Step, ...]:
             raise name_error("step", name, [*known[:20], EVERY_STEP])
     if names:
         return tuple(step for step in workload.steps if step.name in names)
-    return (max(workload.steps, key=lambda step: step.count),) if workload.steps else ()
+    return (most_often(workload.steps),) if workload.steps else ()
 
 
 def _complete(workload: Workload) -> Fitted:

@@ -52,7 +52,7 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
         damaged = "; or a results.csv with its first line" if is_csv else ""
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows",
-            f"give a file of {', '.join(IMPORTERS)}{damaged}",
+            f"give a file of {', '.join(IMPORTERS)}{damaged}; of traces: commbench workload show",
         )
     if len(found) > 1:
         raise RecordsError(

@@ -19,7 +19,7 @@ from shlex import quote
 from typing import BinaryIO
 
 from commbench.errors import RecordsError, unwritable_error
-from commbench.plan.workload import KIND, Workload, make_workload, workload_values
+from commbench.plan.workload import KIND, TOTALS, Workload, make_workload, workload_values
 
 GZIP = b"\x1f\x8b"
 """How a compressed file begins."""
@@ -172,7 +172,9 @@ def read_workload(path: Path) -> Workload:
     if why := why_unreadable(path):
         raise RecordsError(f"cannot read {path}: {why}", import_)
     if not is_workload(path):
-        raise RecordsError(f"{path} is not a workload", import_)
+        has_totals = TOTALS.encode() in first_bytes(path, 200)
+        why = f"it has the {TOTALS}" if has_totals else "it has no calls of a step"
+        raise RecordsError(f"{path} is not a workload: {why}", import_)
     again = "mend it, or make it again: `commbench workload --help` says how"
     try:
         return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))

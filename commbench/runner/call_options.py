@@ -24,7 +24,14 @@ from commbench.plan.splits import KINDS_HELP, parse_imbalance
 from commbench.plan.workload import Workload, make_workload
 from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
 from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant
-from commbench.runner.option import Option, list_of, names_of, parse_one_size, parse_size_list
+from commbench.runner.option import (
+    SPECIAL_GROUPS,
+    Option,
+    list_of,
+    names_of,
+    parse_one_size,
+    parse_size_list,
+)
 from commbench.units import parse_size, parse_sizes, size_range
 from commbench.validation import choose
 
@@ -49,13 +56,10 @@ def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> 
 
 _what, _groups, _forms, _overlap, _pairs, _uneven = (
     partial(declare, group=group, chooses_calls=True)
-    for group in (
-        "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
-        "Unequal blocks",
-    )
-)  # fmt: skip
+    for group in ("What to measure", *SPECIAL_GROUPS[:-1])
+)
 _group = partial(_groups, refused_by=("measure",))
-_replay = partial(declare, group="Replay", refused_by=("measure",))
+_replay = partial(declare, group=SPECIAL_GROUPS[-1], refused_by=("measure",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +133,7 @@ class CallOptions:
 
     mesh: str = _group(
         "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. -1 takes the "
-        "rest.", plan="mesh", default_text="none",
+        "rest.", plan="mesh", default_text="none", separator=",",
     )  # fmt: skip
     over: tuple[str, ...] = _group(
         "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
@@ -143,7 +147,7 @@ class CallOptions:
     groups: str = _group(
         "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
         'groups: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2". Or a rule of nccl-tests\' NCCL_TESTS_SPLIT: '
-        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none",
+        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none", separator=";",
     )  # fmt: skip
     group_size: int | None = _group(
         "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none"
@@ -335,6 +339,11 @@ def _nccl_tests_sizes(
 
     UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
     first, last = parse_size(minbytes), parse_size(maxbytes)
+    if first > last:
+        raise UsageError(
+            f"-b {minbytes} is more than -e {maxbytes}",
+            "-e is the largest size, 32M where it is not given: write for example -b 8 -e 128M",
+        )
     if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
         raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
     if stepfactor is None or float(stepfactor) <= 1:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 RANKS, USER, HERE = "ranks", "a user's command", "this process"
 """Who gets an option: the ranks that join; a command for the user to run, too; or nobody else."""
+SPECIAL_GROUPS = (
+    "Groups of ranks", "Forms of a call", "Overlap", "Point to point", "Unequal blocks", "Replay",
+)  # fmt: skip
+"""The groups of options that most runs do not need."""
 _LONGEST_LABEL = 64
 _REFUSALS = {
     "resume": "cannot be used with --resume",
@@ -45,6 +49,8 @@ class Option(NamedTuple):
     flags: str = ""
     """Separated by blanks, the one of messages first; by default made of its name."""
     is_argument: bool = False
+    separator: str = ""
+    """Joins the values of one that takes several in one text, where it is given more than once."""
     default_text: str = ""
     """What the help says of its default, where that is not the value."""
     name: str = ""

@@ -91,6 +91,7 @@ class RunOptions(CallOptions):
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory.",
         default=None, plan="launches", default_text="3; 1 with --iters and --duration",
+        limits=(1, 1000),
         refused_by=("measure", "sweep", "job"),
     )  # fmt: skip
     duration: float | None = _how_long(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from commbench.plan.workload import UNKNOWN_GROUP, Step, Workload
+from commbench.plan.workload import TOTALS, UNKNOWN_GROUP, Step, Workload, most_often
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
@@ -122,7 +122,7 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
 
 def _answer(workload: Workload, analysis: TraceAnalysis | None) -> str:
     """What takes most of a step, how much is exposed, how much is waiting and for whom."""
-    step = max(workload.steps, key=lambda s: (s.count, s.time_s or 0.0), default=None)
+    step = most_often(workload.steps) if workload.steps else None
     if not (step and (rows := workload_totals(workload, step))):
         return "No collective call is in a whole step."
     first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
@@ -171,10 +171,14 @@ def _waiting(analysis: TraceAnalysis) -> Table:
 def _data(found: Found) -> dict[str, Any]:
     """What JSON holds: the totals of the workload, and what the traces say."""
     workload = found if isinstance(found, Workload) else found.workload
-    values = fields_of(workload) | {
-        "steps": [fields_of(step, without=("programs",)) for step in workload.steps],
-        "operations": workload_totals(workload),
-    }
+    values = (
+        {"content": TOTALS}
+        | fields_of(workload)
+        | {
+            "steps": [fields_of(step, without=("programs",)) for step in workload.steps],
+            "operations": workload_totals(workload),
+        }
+    )
     if isinstance(found, TraceAnalysis):
         values |= {
             "format": found.traces[0].format,

@@ -224,7 +224,11 @@ def find_model(name: str, dtype: str = "float32") -> Model:
 
 
 def make_transformer(
-    *, parameters: float | None = None, layers: int = 0, hidden: int = 0, **numbers: int
+    *,
+    parameters: float | None = None,
+    layers: int | None = None,
+    hidden: int | None = None,
+    **numbers: int,
 ) -> Transformer:
     """A transformer of these numbers; `numbers` are other ones of Transformer. Where a number of
     parameters is given and no vocabulary, the embedding has what the layers leave. Raises
@@ -232,13 +236,14 @@ def make_transformer(
 
     Without `ffn`, a layer is that of Llama with 12 x hidden^2 parameters: ffn = 8/3 hidden.
     """
-    if not layers or not hidden:
-        missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if not v]
+    if layers is None or hidden is None:
+        missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if v is None]
         hint = "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096"
         raise UsageError(f"a model cannot be made without {' and '.join(missing)}", hint)
     require_within("params", parameters, 1, MOST_PARAMETERS)
-    if min(layers, hidden, *numbers.values()) < 1:
-        raise UsageError("a number of the model is below 1", "write whole numbers from 1 on")
+    for name, number in {"layers": layers, "hidden": hidden, **numbers}.items():
+        if number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} is {number}", "it must be at least 1")
     heads = numbers.get("heads", max(1, hidden // 128))
     usual: dict[str, Any] = {
         "heads": heads, "kv_heads": heads, "ffn": -(-8 * hidden // (3 * 64)) * 64, "vocab": 0,

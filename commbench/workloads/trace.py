@@ -32,7 +32,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload
+from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload, most_often
 from commbench.readers.trace_base import RankTrace, union_length
 from commbench.stats import collect
 from commbench.units import GB
@@ -53,11 +53,14 @@ class RankWaiting(NamedTuple):
 
 
 class TraceOverlap(NamedTuple):
-    """Seconds of a step, medians over ranks and steps."""
+    """Seconds of the step that was made most often."""
 
     communication_s: float
+    """As communication_of has it."""
     exposed_s: float
+    """Its exposed part: the median over ranks and steps of that part."""
     computing_s: float
+    """The median over ranks and steps."""
 
     @property
     def hidden_s(self) -> float:
@@ -112,12 +115,12 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     ):
         notes += [f"{number} calls {text}"] if number else []
     notes += dict.fromkeys(note for trace in traces for note in trace.notes)
+    workload = trace_steps.trace_workload(traces, parts, world_size, sets, notes)
     return TraceAnalysis(
         traces=tuple(traces), world_size=world_size,
         steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
-        workload=trace_steps.trace_workload(traces, parts, world_size, sets, notes),
-        calls=tuple(calls),
-        waits=tuple(_waits(parts)), overlap=_find_overlap(parts),
+        workload=workload, calls=tuple(calls),
+        waits=tuple(_waits(parts)), overlap=_find_overlap(workload, parts),
     )  # fmt: skip
 
 
@@ -262,19 +265,27 @@ def _waiting_time(calls: Iterable[Call]) -> float:
     return more + union_length(intervals)
 
 
-def _find_overlap(parts: Sequence[RankStep]) -> TraceOverlap | None:
+def _find_overlap(workload: Workload, parts: Sequence[RankStep]) -> TraceOverlap | None:
     """None where a file ends early, and without communication or computation."""
     is_cut = any(part.trace.is_cut for part in parts)
-    has_both = any(part.communication for part in parts) and any(
-        len(part.trace.computing) for part in parts
-    )
-    if is_cut or not has_both:
+    wholes = [(length_within(part.communication), part) for part in parts]
+    exposed = [length_within(part.exposed) / whole for whole, part in wholes if whole]
+    if is_cut or not exposed or not any(len(part.trace.computing) for part in parts):
         return None
-    return TraceOverlap(
-        median(length_within(part.communication) for part in parts),
-        median(length_within(part.exposed) for part in parts),
-        median(length_within(part.computing, 0.0, part.length_s) for part in parts),
+    step_s = communication_of(most_often(workload.steps))
+    computing = (length_within(part.computing, 0.0, part.length_s) for part in parts)
+    return TraceOverlap(step_s, step_s * median(exposed), median(computing))
+
+
+def communication_of(step: Step) -> float:
+    """Seconds of a step during which at least one call was under way: mean over the ranks. Calls
+    whose times are not known do not count."""
+    ranks = sum(len(program.ranks) for program in step.programs) or 1
+    under_way = (
+        len(program.ranks) * union_length(call.interval_s for call in program.calls)
+        for program in step.programs
     )
+    return sum(under_way) / ranks
 
 
 class OperationTotals(NamedTuple):

@@ -155,6 +155,7 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
     ]
     newest = commbench("show")
     assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
+    assert commbench("report", "--format=markdown").out.startswith("# two")
     synthetic_run(tmp_path / "results" / "20261122-060001-log", "log", started="")
     listed = commbench("list", TZ="UTC")
     assert listed.out.splitlines()[6].startswith("  20261122-060001-log ")

@@ -24,7 +24,14 @@ REFUSED = {
     (2, "run"): """
         --sizes 1K -b 8: --sizes and -b both choose the sizes ~ leave out one of them
         --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
-        --iters many: --iters 'many' is not a whole number ~ `commbench run --help`
+        --iters many: --iters 'many' is not a whole number ~ write a whole number, for example 20
+        --launches 1000000: --launches is 1000000 ~ it must be at most 1000
+        1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
+        --sizes 1K --sizes 1Q: '1Q' has an unknown unit ~ units are K, M, G, T
+        --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
+        --sizes 1G-1K:x2: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
+        -b 64M: -b 64M is more than -e 32M ~ write for example -b 8 -e 128M
+        -o results/x: unknown reduce op 'results/x' ~ a folder is --output
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
         --budget -1: --budget is -1 ~ it must be above 0
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
@@ -90,7 +97,7 @@ REFUSED = {
         frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
     """,
     (2, "job"): """
-        : missing command ~ `commbench job --help` lists the options
+        : missing command ~ write one of these behind it: slurm, kubernetes
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
@@ -104,7 +111,7 @@ REFUSED = {
         --nodes 0: --nodes is 0 ~ it must be at least 1
         --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
         -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
-        -- ring: there is one argument too many ~ `commbench run --help` lists the options
+        -- ring: too many arguments: ring ~ put a value with blanks in quotes
     """,
     (3, JOB): "-- --backend gloo --dtype int16: nothing is left to measure: gloo does not support",
     (2, "doctor"): """
@@ -144,6 +151,11 @@ REFUSED = {
         dp_shard=100000000: |a size that is too large: '100000000' ~ at most 1,048,576 ranks
     """,
     (2, "soak"): "--for never: --for 'never' is not a time ~ write 90s, 30m or 1h",
+    (2, "init"): "-o x: there is no option -o ~ did you mean --output?",
+    (
+        2,
+        "fleet results",
+    ): "--nodes absent.txt: 'absent.txt' is no name of a node ~ existing file",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """

@@ -130,7 +130,7 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     texts = [nodes] if isinstance(nodes, str) else [*nodes]
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
-        if set(name) & set("[]/"):
+        if set(name) & set("[]/") or name.endswith((".txt", ".csv", ".list")):
             raise UsageError(
                 f"{name!r} is no name of a node",
                 "write each name, as `scontrol show hostnames` does, or name an existing file",

@@ -52,8 +52,9 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
             lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = units.format_share(found.waiting_s / found.communication_s)
-        which = "`commbench workload show TRACES` says for which"
-        lines.append(f"Ranks wait for others during {part} of the traced communication: {which}.")
+        which = "`commbench workload show TRACES` says who waits for whom"
+        shorter = f"traced communication would be at most {part} shorter"
+        lines.append(f"Without waiting, {shorter}: {which}.")
     return lines
 
 
@@ -110,7 +111,8 @@ MEANINGS = {
     "replay time": "The medians here, each call measured alone.",
     "at peak": "The least time that the peak allows.",
     "trace: without computation": "Its calls one after another, as if no rank computed.",
-    "trace: waiting": "How much shorter the step would be without waiting, at most.",
+    "trace: communication": "At least one call was under way, mean over the ranks.",
+    "trace: without waiting": "The same if each call had begun when its last rank began it.",
 }
 """What columns and lines mean."""
 OPERATION_COLUMNS = (
@@ -146,7 +148,6 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
         ("whole step", step_s),
         ("communication", found.communication_s),
         ("without waiting", found.transfer_s),
-        ("waiting", found.waiting_s),
         ("without computation", found.calls_only_s),
     ):
         if seconds is not None:

@@ -27,7 +27,7 @@ from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import fields_of
-from commbench.workloads.trace import OperationTotals, workload_totals
+from commbench.workloads.trace import OperationTotals, communication_of, workload_totals
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
@@ -239,18 +239,15 @@ def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | N
     calls = [call for program in step.programs for call in program.calls]
     if any(call.end_s is None for call in calls):
         return None, None
-    with_waiting = without = 0.0
-    for program in step.programs:
-        part = len(program.ranks) / ranks
-        with_waiting += part * union_length(call.interval_s for call in program.calls)
-        without += part * union_length(map(_transfer, program.calls))
-    is_known = all(call.transfer_s is not None for call in calls)
-    return with_waiting, without if is_known else None
+    if any(call.transfer_s is None for call in calls):
+        return communication_of(step), None
+    without = (len(p.ranks) * union_length(map(_transfer, p.calls)) for p in step.programs)
+    return communication_of(step), sum(without) / ranks
 
 
 def _transfer(call: Call) -> tuple[float, float]:
     start, end = call.interval_s
-    return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
+    return max(start, end - (call.transfer_s or 0.0)), end
 
 
 def _over(here: Estimate | None, traced: float | None) -> Estimate | None:

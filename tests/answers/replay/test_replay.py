@@ -221,7 +221,7 @@ def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
     )
     text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
     assert "Note: ranks without a trace are taken to make the same calls." in text
-    assert "trace: waiting" not in text
+    assert "trace: without waiting" not in text
     assert "all_reduce over world takes most in the trace: 100 % of the time." in text
 
 
