@@ -82,6 +82,11 @@ class ResultRow:
         return self.interference.queued_share
 
     @property
+    def cpu_mode(self) -> str:
+        """The CPU mode of its run."""
+        return self.header.plan.cpu_mode
+
+    @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
         return self.algbw_at(self.time.median if self.time else None)

@@ -155,7 +155,7 @@ REFUSED = {
     (
         2,
         "fleet results",
-    ): "--nodes absent.txt: 'absent.txt' is no name of a node ~ existing file",
+    ): "--nodes absent.txt: --nodes 'absent.txt' is no name of a node ~ existing file",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """

@@ -21,6 +21,7 @@ from commbench import stats
 from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
+from commbench.answers.compare.ratio import why_undecided
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
@@ -312,8 +313,8 @@ def _decide_range(
     may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
-    judged = (each for p in points for each in p.by_time if each.setting in (named, default))
-    has_waited = any(each.waited for each in judged)
+    judged = ([e.row for e in p.by_time if e.setting in (named, default)] for p in points)
+    has_waited = any(why_undecided(rows[0], rows[-1]) for rows in judged if rows)
     chosen, verdict, fallback = default, KEEP, None
 
     if gain and not has_waited and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:

@@ -155,7 +155,10 @@ def why_not_compared(a: Any, b: Any) -> str:
 
 def why_undecided(a: Any, b: Any) -> str:
     """Why the ratio of two rows of results has no verdict, whatever its interval: in which of them
-    ranks waited for a core most of the time. Empty where they did in neither."""
+    ranks waited for a core most of the time. Empty where they did in neither; and for two CPU
+    modes, of which waiting is a consequence."""
+    if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
+        return ""
     sides = [letter for letter, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
     return f"{WAITED} in {' and '.join(sides)}" if sides else ""
 

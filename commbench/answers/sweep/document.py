@@ -177,7 +177,7 @@ def _why(result: SweepResult, ranges: Sequence[ranking.SizeRange]) -> str:
     """Why it is undecided which setting is the fastest, where ranks waited for a core."""
     every = [each for found in ranges for point in found.points for each in point.by_time]
     names = dict.fromkeys(result.names[each.setting] for each in every if each.waited)
-    is_told = ranges[0].verdict == UNDECIDED and bool(names)
+    is_told = ranges[0].verdict == UNDECIDED and any(each.reason for each in every)
     return f" ({WAITED} under {list_some([*names], MOST_NAMED)})" * is_told
 
 

@@ -289,7 +289,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
 
 _COLUMNS = (
     "operation", "size_bytes", "launches", "backend", "status", "part", "work", "queued_share",
-    *TIMES, *UNDISTURBED_TIMES,
+    "cpu_mode", *TIMES, *UNDISTURBED_TIMES,
 )  # fmt: skip
 
 
