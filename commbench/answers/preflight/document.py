@@ -89,7 +89,9 @@ def _least(result: PreflightResult) -> str:
     if not words:
         return "Too few hosts passed to tell whether one is slow: that takes 4 or more."
     unknown = [stage for stage, least in result.least.items() if not least]
-    more = f", and not at all {join_words(unknown)}: too few hosts passed" * bool(unknown)
+    more = (
+        f", not {'in ' * (PAIRS in unknown)}{unknown[0]}: too few hosts passed" if unknown else ""
+    )
     return f"A slow host shows {join_words(words)}{more}."
 
 

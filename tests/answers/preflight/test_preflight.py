@@ -17,6 +17,7 @@ import pytest
 from commands import Commbench, forked_python, start_command
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
+from commbench.answers.preflight.preflight import PreflightResult
 from commbench.answers.preflight.stages import (
     FLAPPING,
     VERDICTS,
@@ -329,3 +330,20 @@ def test_starters_and_hosts_come_from_the_environment(
     assert find_starter("ssh -p 2222").command.startswith("ssh -p 2222 -o BatchMode=yes ")
     with pytest.raises(UsageError):
         find_starter("{host")
+
+
+@pytest.mark.parametrize(
+    ("alone", "pairs", "said"),
+    [
+        (1.23, 1.4, "A slow host shows alone if it is 1.3 times as slow and in pairs if it is 1.4"),
+        (None, 1.4, "in pairs if it is 1.4 times as slow, not alone: too few hosts passed."),
+        (15.6, None, "alone if it is 16 times as slow, not in pairs: too few hosts passed."),
+        (None, None, "Too few hosts passed to tell whether one is slow"),
+    ],
+)
+def test_the_answer_says_how_slow_a_host_must_be_to_show(
+    alone: float | None, pairs: float | None, said: str
+) -> None:
+    least = {"alone": alone, "pairs": pairs}
+    text = PreflightResult((), (), 1, 1.0, Path("made-up"), "ssh", least).text()
+    assert said in " ".join(text.split())
