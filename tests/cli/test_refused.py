@@ -27,9 +27,9 @@ REFUSED = {
         --iters many: --iters 'many' is not a whole number ~ write a whole number, for example 20
         --launches 1000000: --launches is 1000000 ~ it must be at most 1000
         1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
-        --sizes 1K --sizes 1Q: '1Q' has an unknown unit ~ units are K, M, G, T
+        --sizes 1K --sizes 1Q: --sizes '1Q' has an unknown unit ~ units are K, M, G, T
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
-        --sizes 1G-1K:x2: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
+        --sizes 1G-1K:x2: --sizes: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
         -b 64M: -b 64M is more than -e 32M ~ write for example -b 8 -e 128M
         -o results/x: unknown reduce op 'results/x' ~ a folder is --output
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
