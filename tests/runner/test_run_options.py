@@ -90,7 +90,7 @@ def test_memory_is_chosen_as_in_nccl_tests(flags: str, found: str) -> None:
         ("-b 8 -e 128 -f two", "-f 'two' is not a number"),
         ("-b 8 -e 128 -f -2", "-f '-2' is not a number"),
         ("-b 8 -e 128 -f nan", "-f 'nan' is not a number"),
-        ("-b 64M", "the range 64M-32M is reversed"),
+        ("-b 64M", "-b 64M is more than -e 32M"),
         ("-b 0 -e 8 -f 2", "size '0' is out of range"),
         ("-b 1KB", "'1KB' could mean a power of 1000 or of 1024"),
         ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "sizes '' are empty"),
