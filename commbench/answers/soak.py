@@ -263,8 +263,9 @@ def find_quorum(run: Run) -> str:
 
 # The document: right or wrong, steady or not, and since when
 
-MOST_ROWS, MOST_CURVES, MOST_POINTS = 20, 6, 120
-"""How many cases a terminal shows, and a picture curves, each of so many points."""
+MOST_ROWS, MOST_CURVES, MOST_POINTS, MOST_MARKERS = 20, 6, 120, 30
+"""How many cases a terminal shows, and a picture curves, each of so many points; fewer than the
+last have markers."""
 
 
 def soak_answer(result: SoakResult) -> list[str]:
@@ -381,7 +382,8 @@ def _pictures(result: SoakResult) -> list[Picture]:
     for row, colour in zip(drawn, pictures.COLOURS, strict=False):
         size = format_bytes(row.case.size_bytes) if row.case.dtype else ""
         name = " ".join(filter(None, (row.case.title_without(*same), size))) or common
-        series.append(pictures.Series(name, Look(colour, width=1.2), _curve(row), has_band=False))
+        look = Look(colour, "o" * (len(row.points) < MOST_MARKERS), width=1.2)
+        series.append(pictures.Series(name, look, _curve(row), has_band=False))
     last_s = max(row.points[-1].start_s for row in drawn)
     units = (("seconds", 1.0), ("minutes", MINUTE_S), ("hours", 60 * MINUTE_S))
     word, unit = next((u for u in units if last_s < 180 * u[1]), units[-1])
@@ -395,21 +397,25 @@ def _pictures(result: SoakResult) -> list[Picture]:
     heading = "Time over the median of the case"
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
     first, *others = soak_answer(result)
-    chosen = f"{len(drawn)} of {format_count(len(result.rows), 'case')} are drawn: {_TELLING}"
-    notes = [" ".join(others), common, *([chosen] if len(drawn) < len(result.rows) else [])]
-    text = " ".join([first, *others])
-    return [Picture("soak", f"Soak: {first.rstrip('.')}", text, [panel], [*filter(None, notes)])]
+    notes = [*others, *([f"All: {common}"] if common else [])]
+    if len(drawn) < len(result.rows):
+        bad = "bad ones, and of the others " * any(map(_is_bad, drawn))
+        number = f"{len(drawn)} of {format_count(len(result.rows), 'case')}"
+        notes.append(f"{number} are drawn: {bad}the smallest, a middle and the largest")
+    title = f"Soak: {first[0].lower()}{first[1:].rstrip('.')}"
+    return [Picture("soak", title, " ".join([first, *others]), [panel], notes)]
 
 
-_TELLING = "those that are wrong, drift or have two speeds, and the smallest, middle and largest"
+def _is_bad(row: SoakRow) -> bool:
+    return bool(row.wrong or row.drift_verdict == SLOWER or row.two_speeds_s)
 
 
 def _telling(rows: Sequence[SoakRow]) -> list[SoakRow]:
-    """The cases of a picture, in the order of the plan: all if they are few, else _TELLING."""
+    """The cases of a picture, in the order of the plan: all if they are few, else bad ones, and of
+    the others the smallest, a middle and the largest."""
     found = [*rows]
     if len(rows) > MOST_CURVES:
-        bad = [row for row in rows if row.wrong or row.drift_verdict == SLOWER or row.two_speeds_s]
-        found = bad[: MOST_CURVES - 3]
+        found = [*filter(_is_bad, rows)][: MOST_CURVES - 3]
         others = sorted((r for r in rows if r not in found), key=attrgetter("case.size_bytes"))
         found += [others[0], others[len(others) // 2], others[-1]]
     return sorted(found, key=attrgetter("case.index"))

@@ -52,7 +52,7 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     def draw(axes: Axes, panel: pictures.Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
         beside = [series for series in panel.series if series.has_band and not has_bands]
-        step = min(2.0, room / len(panel.series))
+        step = (10.0 if room < _SMALL else 20.0) / max(10, len(beside))  # points
         for series in panel.series:
             place = beside.index(series) - (len(beside) - 1) / 2 if series in beside else 0.0
             _draw_series(axes, series, has_bands, room < _SMALL, step * place)
@@ -127,10 +127,12 @@ def _draw_series(
     axes: Axes, series: pictures.Series, has_bands: bool, is_small: bool, shift: float
 ) -> None:
     """A curve with its intervals, moved to the right by some points."""
-    from matplotlib.transforms import offset_copy
+    from matplotlib.transforms import ScaledTranslation
 
     look = pictures.line_properties(series.look)
-    look["transform"] = offset_copy(axes.transData, axes.figure, shift / 72)
+    look["transform"] = axes.transData + ScaledTranslation(
+        shift / 72, 0, axes.figure.dpi_scale_trans
+    )
     if is_small:
         look["markersize"] = 3
     places = [place for place, _ in series.points]
@@ -224,7 +226,7 @@ def lay_out_bars(picture: pictures.Picture, width: float) -> pictures.Layout:
     each = 0.38 if is_tall else 0.29
     heights = [each * len(panel.rows) + 0.1 for panel in panels]
     return pictures.Layout(
-        partial(_draw_bars, name=name, most=int(width) - 2), heights, named, notes
+        partial(_draw_bars, name=name, most=int(width) - 3), heights, named, notes
     )
 
 
@@ -237,7 +239,9 @@ def _draw_bars(
             at = place + (number - (len(row.bars) - 1) / 2) * _BAR
             _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
             ends += [bar.time.value + bar.more_s, *bar.time.ends]
-            text = time_with_interval_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(bar.more_s)
+            text = time_with_interval_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(
+                bar.more_s
+            )
             axes.annotate(
                 text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
                 textcoords="offset points", va="center_baseline", size=pictures.SMALL,

@@ -45,6 +45,11 @@ _FOLDER = Path(__file__).parent
 def write(document: doc.Document, _: bool = False) -> str:
     """The document as an HTML page."""
     numbers = count(1)
+    said = " ".join(document.answer)
+
+    def without_said(picture: Picture) -> Picture:
+        return picture._replace(notes=[note for note in picture.notes if note not in said])
+
     names: dict[int, str] = {}  # the ids of blocks, by their identity
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -68,7 +73,7 @@ def write(document: doc.Document, _: bool = False) -> str:
         anchor=lambda block: names.setdefault(id(block), f"part-{len(names) + 1}"),
         drawn=lambda block: [
             (picture.title, [make_svg(picture, f"picture-{next(numbers)}", w) for w in SCREENS])
-            for picture in block.draw()
+            for picture in map(without_said, block.draw())
         ],
         bad=doc.BAD,
     )
