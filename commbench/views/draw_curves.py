@@ -116,6 +116,8 @@ def _notes(
     if shown:
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
         yield f"{text}, of which some end outside a panel" if is_cut else text
+    if not has_bands and len({each.name for each in series if each.has_band}) > 1:
+        yield "Points of one size are side by side"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
