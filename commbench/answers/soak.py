@@ -26,11 +26,12 @@ from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.output.text import list_some
 from commbench.plan.case import Case
+from commbench.plan.dimensions import IN_TITLE
 from commbench.results.records import Check, WrongElement
 from commbench.results.samples import samples_of, soaked_s, without_samples
 from commbench.results.schema import Measurement, Run
 from commbench.stats import SLOWER, TOLERANCE, UNDECIDED, Estimate, ratio
-from commbench.units import format_count, format_percent
+from commbench.units import format_bytes, format_count, format_percent
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, TIME, Column, ratio_with_interval_text
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Table
@@ -268,8 +269,9 @@ def find_quorum(run: Run) -> str:
 
 # The document: right or wrong, steady or not, and since when
 
-MOST_ROWS, MOST_CURVES, MOST_POINTS = 20, 8, 120
-"""How many cases a terminal shows, and a picture curves, each of so many points."""
+MOST_ROWS, MOST_CURVES, MOST_POINTS, MOST_MARKERS = 20, 6, 120, 30
+"""How many cases a terminal shows, and a picture curves, each of so many points; fewer than the
+last have markers."""
 
 
 def soak_answer(result: SoakResult) -> list[str]:
@@ -376,27 +378,55 @@ def soak_pictures(runs: Sequence[Run]) -> list[Picture]:
 
 
 def _pictures(result: SoakResult) -> list[Picture]:
-    """The picture of the worst cases; none where no case has two cycles."""
-    drawn = [row for row in result.rows if len(row.points) > 1][:MOST_CURVES]
+    """The picture of the cases that tell most; none where no case has two cycles."""
+    known = [row for row in result.rows if len(row.points) > 1]
+    drawn = _telling(known)
     if not drawn:
         return []
-    series = [
-        pictures.Series(row.case.name, Look(colour, width=1.2), _curve(row), has_band=False)
-        for row, colour in zip(drawn, pictures.COLOURS, strict=False)
-    ]
+    fields = [each.field for each in IN_TITLE]
+    same = [f for f in fields if len({getattr(row.case, f) for row in known}) == 1]
+    common = known[0].case.title_without(*(f for f in fields if f not in same))
+    series = []
+    for row, colour in zip(drawn, pictures.COLOURS, strict=False):
+        size = format_bytes(row.case.size_bytes) if row.case.dtype else ""
+        name = " ".join(filter(None, (row.case.title_without(*same), size))) or common
+        look = Look(colour, "o" * (len(row.points) < MOST_MARKERS), width=1.2)
+        series.append(pictures.Series(name, look, _curve(row), has_band=False))
+    last_s = max(row.points[-1].start_s for row in drawn)
+    units = (("seconds", 1.0), ("minutes", MINUTE_S), ("hours", 60 * MINUTE_S))
+    word, unit = next((u for u in units if last_s < 180 * u[1]), units[-1])
     across = pictures.Axis(
-        lambda place: f"{place / MINUTE_S:.3g}", "minutes since the soak began",
-        is_log=False, unit=MINUTE_S,
-    )  # fmt: skip
+        lambda place: f"{place / unit:.3g}", f"{word} since the soak began", is_log=False, unit=unit
+    )
     slow, starts = Look(pictures.LIMIT, fill=0.12), [each.start_s for each in result.slow_minutes]
     marks = [
         pictures.Mark(slow, at, at + MINUTE_S, "a slow minute", is_upright=True) for at in starts
     ]
-    heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
+    heading = "Time over the median of the case"
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
-    answer = " ".join(soak_answer(result))
-    notes = [answer, *([f"{more} more cases are not drawn"] if more else [])]
-    return [Picture("soak", "Times during a soak", answer, [panel], notes)]
+    first, *others = soak_answer(result)
+    notes = [*others, *([f"All: {common}"] if common else [])]
+    if len(drawn) < len(result.rows):
+        bad = "bad ones, and of the others " * any(map(_is_bad, drawn))
+        number = f"{len(drawn)} of {format_count(len(result.rows), 'case')}"
+        notes.append(f"{number} are drawn: {bad}the smallest, a middle and the largest")
+    title = f"Soak: {first[0].lower()}{first[1:].rstrip('.')}"
+    return [Picture("soak", title, " ".join([first, *others]), [panel], notes)]
+
+
+def _is_bad(row: SoakRow) -> bool:
+    return bool(row.wrong or row.drift_verdict == SLOWER or row.two_speeds_s)
+
+
+def _telling(rows: Sequence[SoakRow]) -> list[SoakRow]:
+    """The cases of a picture, in the order of the plan: all if they are few, else bad ones, and of
+    the others the smallest, a middle and the largest."""
+    found = [*rows]
+    if len(rows) > MOST_CURVES:
+        found = [*filter(_is_bad, rows)][: MOST_CURVES - 3]
+        others = sorted((r for r in rows if r not in found), key=attrgetter("case.size_bytes"))
+        found += [others[0], others[len(others) // 2], others[-1]]
+    return sorted(found, key=attrgetter("case.index"))
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:

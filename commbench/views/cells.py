@@ -54,16 +54,6 @@ def time_text(found: Any) -> str:
     return units.format_known_time(*_estimate(found))[0]
 
 
-def bar_text(found: Estimate) -> str:
-    """A time beside its bar: at least two digits, so that bars of 65 and 68 ms do not say the
-    same."""
-    value, low, high = found
-    if not value or low is None or high is None:
-        return units.format_time(value)
-    reach = 3 * 10.0 ** floor(log10(value))
-    return units.format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
-
-
 def time_interval_text(found: Any) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
     return units.format_known_time(*_estimate(found))[1]

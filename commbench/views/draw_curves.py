@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from commbench.units import format_time
 from commbench.views import pictures
-from commbench.views.cells import bar_text
+from commbench.views.cells import time_with_interval_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,8 +51,11 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
 
     def draw(axes: Axes, panel: pictures.Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
+        beside = [series for series in panel.series if series.has_band and not has_bands]
+        step = (10.0 if room < _SMALL else 20.0) / max(10, len(beside))  # points
         for series in panel.series:
-            _draw_series(axes, series, has_bands, room < _SMALL)
+            place = beside.index(series) - (len(beside) - 1) / 2 if series in beside else 0.0
+            _draw_series(axes, series, has_bands, room < _SMALL, step * place)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
         if named[panel.across] is panel:
@@ -106,8 +109,15 @@ def _notes(
         for each in series
         if each.has_band and any(e.has_interval for _, e in each.known)
     }
+    is_cut = any(
+        not limits[p.scale][0] <= end <= limits[p.scale][1]
+        for p in panels for s in p.series if s.has_band for _, e in s.known for end in e.ends
+    )  # fmt: skip
     if shown:
-        yield f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
+        text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
+        yield f"{text}, of which some end outside a panel" if is_cut else text
+    if not has_bands and len({each.name for each in series if each.has_band}) > 1:
+        yield "Points of one size are side by side"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
@@ -115,8 +125,16 @@ def _notes(
         yield f"Above this picture: {', '.join(beyond)}"
 
 
-def _draw_series(axes: Axes, series: pictures.Series, has_bands: bool, is_small: bool) -> None:
+def _draw_series(
+    axes: Axes, series: pictures.Series, has_bands: bool, is_small: bool, shift: float
+) -> None:
+    """A curve with its intervals, moved to the right by some points."""
+    from matplotlib.transforms import ScaledTranslation
+
     look = pictures.line_properties(series.look)
+    look["transform"] = axes.transData + ScaledTranslation(
+        shift / 72, 0, axes.figure.dpi_scale_trans
+    )
     if is_small:
         look["markersize"] = 3
     places = [place for place, _ in series.points]
@@ -127,7 +145,8 @@ def _draw_series(axes: Axes, series: pictures.Series, has_bands: bool, is_small:
             axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
                               linewidth=0)  # fmt: skip
         else:
-            axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7)
+            axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7,
+                        transform=look["transform"])  # fmt: skip
     values = [estimate.value if estimate else nan for _, estimate in series.points]
     axes.plot(places, values, label=pictures.plain(f" {series.name}"), **look)
     if bad := [place for place, estimate in series.points if estimate is None]:
@@ -209,7 +228,7 @@ def lay_out_bars(picture: pictures.Picture, width: float) -> pictures.Layout:
     each = 0.38 if is_tall else 0.29
     heights = [each * len(panel.rows) + 0.1 for panel in panels]
     return pictures.Layout(
-        partial(_draw_bars, name=name, most=int(width) - 2), heights, named, notes
+        partial(_draw_bars, name=name, most=int(width) - 3), heights, named, notes
     )
 
 
@@ -222,7 +241,9 @@ def _draw_bars(
             at = place + (number - (len(row.bars) - 1) / 2) * _BAR
             _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
             ends += [bar.time.value + bar.more_s, *bar.time.ends]
-            text = bar_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(bar.more_s)
+            text = time_with_interval_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(
+                bar.more_s
+            )
             axes.annotate(
                 text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
                 textcoords="offset points", va="center_baseline", size=pictures.SMALL,

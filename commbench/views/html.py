@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import get_args
@@ -44,6 +45,11 @@ _FOLDER = Path(__file__).parent
 def write(document: doc.Document, _: bool = False) -> str:
     """The document as an HTML page."""
     numbers = count(1)
+    said = " ".join(document.answer)
+
+    def without_said(picture: Picture) -> Picture:
+        return picture._replace(notes=[note for note in picture.notes if note not in said])
+
     names: dict[int, str] = {}  # the ids of blocks, by their identity
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -54,7 +60,8 @@ def write(document: doc.Document, _: bool = False) -> str:
         finalize=_shown,
     )
     environment.filters |= {
-        "trusted": Markup, "data_address": _data_address, "aligned": _aligned, "options": _options
+        "trusted": Markup, "data_address": _data_address, "aligned": _aligned, "options": _options,
+        "pictures_first": _pictures_first,
     }  # fmt: skip
     for kind in get_args(doc.Block):
         environment.tests[kind.__name__.lower()] = lambda block, of=kind: isinstance(block, of)
@@ -66,7 +73,7 @@ def write(document: doc.Document, _: bool = False) -> str:
         anchor=lambda block: names.setdefault(id(block), f"part-{len(names) + 1}"),
         drawn=lambda block: [
             (picture.title, [make_svg(picture, f"picture-{next(numbers)}", w) for w in SCREENS])
-            for picture in block.draw()
+            for picture in map(without_said, block.draw())
         ],
         bad=doc.BAD,
     )
@@ -78,6 +85,14 @@ def _shown(value: object) -> object:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "\n".join(map(clean, value.split("\n")))
+
+
+def _pictures_first(blocks: Sequence[doc.Block]) -> list[doc.Block]:
+    """The blocks, with the pictures before the first table or section."""
+    whole = (doc.Table, doc.Section, doc.Pictures)
+    first = next((n for n, block in enumerate(blocks) if isinstance(block, whole)), len(blocks))
+    after = sorted(blocks[first:], key=lambda block: not isinstance(block, doc.Pictures))
+    return [*blocks[:first], *after]
 
 
 def _options(text: str) -> Markup:

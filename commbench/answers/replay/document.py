@@ -225,13 +225,14 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
         for row in whole_rows(found)
     ]
     panels = [Bars("Calls of one rank in a step", calls), Bars("Whole step", whole)]
-    notes = [f"{run.name}: {run.header.describe_ranks()}"]
+    verdict = [*_verdict(workload, found)]
+    notes = [*verdict[:2], f"{run.name}: {run.header.describe_ranks()}"]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
         notes.append(f"{left_out} more operations are not drawn")
     return Picture(
         name,
         f"Replay of {_step_title(workload, found.step)}",
-        " ".join(_verdict(workload, found)),
+        " ".join(verdict),
         [panel for panel in panels if panel.rows],
         notes,
     )

@@ -66,7 +66,7 @@ def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, in a sentence."""
     peaks = [(curve, peak) for curve in curves.curves if (peak := curve.peak)]
     texts = [
-        f"{curves.name(curve, is_alone=True)} {bandwidth_text(busbw_of(row))} GB/s at "
+        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(busbw_of(row))} GB/s at "
         f"{format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
@@ -75,17 +75,27 @@ def describe_busbw(curves: CurveSet) -> str:
 
 def describe_time(curves: CurveSet) -> str:
     """The shortest and the longest time, in a sentence."""
+    texts = [
+        f"{time_text(time)} ({name}{f', {format_bytes(size)}' if size else ''})"
+        for _, time, name, size in _extreme_times(curves)
+    ]
+    return f"Times from {texts[0]} to {texts[1]}."
+
+
+def _extreme_times(curves: CurveSet) -> tuple[tuple[float, Estimate, str, int], ...]:
+    """The shortest and the longest time, each with its curve and size."""
     rows = [(time_of(row), curve, row) for curve in curves.curves for row in curve.timed]
     found = [
         (time.value, time, curves.name(curve, is_alone=True), row.case.size_bytes)
         for time, curve, row in rows if time
     ]  # fmt: skip
-    ends = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
-    texts = [
-        f"{time_text(time)} ({name}{f', {format_bytes(size)}' if size else ''})"
-        for _, time, name, size in ends
-    ]
-    return f"Times from {texts[0]} to {texts[1]}."
+    return min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
+
+
+def _time_range(curves: CurveSet) -> str:
+    """The shortest and the longest time in a title: `290 us to 2.4 ms`."""
+    low, high = (time_text(time) for _, time, *_ in _extreme_times(curves))
+    return low if low == high else f"{low} to {high}"
 
 
 def run_pictures(
@@ -171,11 +181,14 @@ def _picture(
     operation."""
     operations, is_split = curves.operations, curves.is_split
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
-    what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
     beside = f", {only}" if only else ""
     peaks = [describe_busbw(curves)] * has_busbw
+    title = f"Time of {shown}{beside}: {_time_range(curves)}"
+    if has_busbw:
+        highest = max((c.peak for c in curves.curves if c.peak), key=lambda row: row.busbw or 0.0)
+        title = f"{shown}{beside}: up to {bandwidth_text(busbw_of(highest))} GB/s"
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
@@ -185,7 +198,7 @@ def _picture(
         for operation in (operations if is_split else [""])
     ]
     return Picture(
-        name, f"{what} of {shown}{beside}", " ".join(texts), panels, [*notes, *peaks],
+        name, title, " ".join(texts), panels, [*notes, *peaks],
         columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
     )  # fmt: skip
 
@@ -259,9 +272,11 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
         size, time = next((size, time) for size, time in curve.times if time)
         if len(sizes) > 1 and curve.has_size:
             name += f" {format_bytes(int(size))}"
-        look = curves.look(curve)._replace(size=7, marker=curves.look(curve).marker or "o")
+        colour = pictures.COLOURS[operations.index(curve.operation) % len(pictures.COLOURS)]
+        look = Look(colour, "o", size=7)
         rows.append(pictures.BarRow(name, [pictures.Bar(time, ("", look))]))
     if left_out := len(curves.curves) - len(shown):
         notes.append(f"{left_out} more are not drawn")
     panel = pictures.Bars("Time of a call", rows, TIMES)
-    return Picture("time", f"Time of {what}{at}", describe_time(curves), [panel], notes)
+    title = f"Time of {what}{at}: {_time_range(curves)}"
+    return Picture("time", title, describe_time(curves), [panel], notes)

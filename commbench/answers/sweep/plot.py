@@ -75,7 +75,8 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     elif not has_curves and (len(points) > 1 or len(settings) > 2):
         kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
-        note = f"The best {len(drawn)} of {len(settings)} settings."
+        is_part = len(drawn) < len(settings)
+        note = f"The best {len(drawn)} of {len(settings)} settings." if is_part else ""
         names = [[result.names[setting] for setting in drawn], [*map(_label, kept)]]
         times = {
             (drawn.index(each.setting), column): (point, each)
@@ -86,7 +87,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         shown = [(reading.capitalize(), times)]
     else:
         return
-    notes = [*texts, note]
+    notes = [*filter(None, [*texts, note])]
     if len(kept) < len(points):
         notes.append(f"{len(kept)} of {len(points)} {what}s are shown.")
     highest = max(_ratio(*each) for _, times in shown for each in times.values())
