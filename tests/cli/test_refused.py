@@ -111,7 +111,7 @@ REFUSED = {
         --nodes 0: --nodes is 0 ~ it must be at least 1
         --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
         -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
-        -- ring: too many arguments: ring ~ put a value with blanks in quotes
+        -- ring: too many arguments: ring ~ lists the options
     """,
     (3, JOB): "-- --backend gloo --dtype int16: nothing is left to measure: gloo does not support",
     (2, "doctor"): """
