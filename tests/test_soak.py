@@ -127,7 +127,7 @@ def test_a_soak_for_a_time_goes_on_for_what_remains_of_it(tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (("soak", "--for", "1"), ""),
-        (("soak", "--for", "never"), "--for never is not a time"),
+        (("soak", "--for", "never"), "--for 'never' is not a time"),
         (("soak", "--for", "0"), "--for is 0"),
         (("soak", "--cycles", "0"), "cycles is 0"),
         (("soak", "--check-share", "95%"), "--check-share is 0.95"),
