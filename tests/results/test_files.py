@@ -118,7 +118,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_wrong_values_are_refused(values: dict[str, Any], why: str, tmp_path: Path) -> None:
     (path := tmp_path / "step.json").write_text(json.dumps(values))
     with pytest.raises(
-        RecordsError, match=rf"is not a workload: it has no calls|a damaged workload: .*{why}"
+        RecordsError, match=rf"it has no calls of a step|a damaged workload: .*{why}"
     ):
         files.read_workload(path)
 
@@ -142,6 +142,6 @@ def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "deep.json").write_text("[" * 200_000)
     with pytest.raises(
-        RecordsError, match=r"is not a workload: it has no calls|a damaged workload"
+        RecordsError, match=r"it has no calls of a step|a damaged workload"
     ):
         files.read_workload(path)
