@@ -141,7 +141,5 @@ def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "deep.json").write_text("[" * 200_000)
-    with pytest.raises(
-        RecordsError, match=r"it has no calls of a step|a damaged workload"
-    ):
+    with pytest.raises(RecordsError, match=r"it has no calls of a step|a damaged workload"):
         files.read_workload(path)
