@@ -53,8 +53,10 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
         _draw_marks(axes, panel.marks, limits[panel.scale])
         beside = [series for series in panel.series if series.has_band and not has_bands]
         step = (10.0 if room < _SMALL else 20.0) / max(10, len(beside))  # points
-        for series in panel.series:
-            place = beside.index(series) - (len(beside) - 1) / 2 if series in beside else 0.0
+        place = 0.0
+        for series in panel.series:  # one without intervals belongs to that before it
+            if series in beside:
+                place = beside.index(series) - (len(beside) - 1) / 2
             _draw_series(axes, series, has_bands, room < _SMALL, step * place)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)

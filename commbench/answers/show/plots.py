@@ -13,12 +13,14 @@ from pathlib import Path
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.load import as_loaded_run
+from commbench.analysis.rows import make_rows
 from commbench.answers.expect.curve_document import curves_text
 from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak import soak_pictures
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words, list_some
@@ -60,6 +62,12 @@ def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
     given = [f"Time in the file: {statistic}" for statistic in sorted(reported)[:2]]
     text = "; ".join(["Median of the slowest rank's times"] * is_ours + given)
     return [*lines, *filter(None, [text])]
+
+
+def describe_shapes(runs: Sequence[Run]) -> list[str]:
+    """What one run found about its shapes of communication, in a line."""
+    found = [shapes_sentence(run.header, find_shapes(make_rows(run))) for run in runs[:1]]
+    return [*filter(None, found)] if len(runs) == 1 else []
 
 
 def describe_busbw(curves: CurveSet) -> str:
@@ -151,10 +159,15 @@ def _curve_pictures(
     asked = [("busbw", with_busbw, busbw), ("time", drawn, [TIMES])]
     if is_whole:
         asked = [("plot", drawn, [*busbw, TIMES])]
-    notes = [*describe_runs(runs, curves.common), *published_note]
+    answer = describe_shapes(runs)
+    notes = [*answer, *describe_runs(runs, curves.common), *published_note]
     if left_out := len(curves.others) - len(others):
         notes.append(f"{left_out} more runs or variants are not drawn")
-    return [_picture(name, own, scales, lines, notes) for name, own, scales in asked if scales]
+    return [
+        _picture(name, own, scales, lines, notes, bool(answer))
+        for name, own, scales in asked
+        if scales
+    ]
 
 
 def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]]], list[str]]:
@@ -175,7 +188,7 @@ def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]
 
 def _picture(
     name: str, curves: CurveSet, scales: Sequence[pictures.Axis], lines: Sequence[Mark],
-    notes: Sequence[str],
+    notes: Sequence[str], has_answer: bool,
 ) -> Picture:  # fmt: skip
     """One column of panels, or, where all curves would be too many for one panel, a panel for each
     operation."""
@@ -198,7 +211,7 @@ def _picture(
         for operation in (operations if is_split else [""])
     ]
     return Picture(
-        name, title, " ".join(texts), panels, [*notes, *peaks],
+        name, title, " ".join(texts), panels, [*notes, *peaks * (not has_answer)],
         columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
     )  # fmt: skip
 
@@ -266,7 +279,7 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     sizes = {curve.timed[0].case.size_bytes for curve in shown if curve.has_size}
     at = f" at {format_bytes(min(sizes))}" if len(sizes) == 1 else ""
     what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
-    notes, rows = describe_runs(runs, curves.common), []
+    notes, rows = [*describe_shapes(runs), *describe_runs(runs, curves.common)], []
     for curve in shown:
         name = curves.name(curve, is_alone=len(operations) > 1)
         size, time = next((size, time) for size, time in curve.times if time)

@@ -65,11 +65,8 @@ class ShownRun:
 
     @cached_property
     def shapes(self) -> list[shapes.Finding]:
-        """What the run found about its shapes of communication; nothing of a replay and of pairs in
-        rounds and of a soak, which have answers of their own."""
-        plan = self.run.header.plan
-        has_own = plan.workload or plan.is_soak or has_matrix(plan)
-        return [] if has_own else shapes.find_shapes(self.rows)
+        """What the run found about its shapes of communication."""
+        return shapes.find_shapes(self.rows)
 
     @cached_property
     def numerics(self) -> numerics.NumericsResult:

@@ -17,6 +17,7 @@ from commbench.analysis.diagnostics import WAITED, more_precisely
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
+from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import busbw_of, size_of, time_of
 from commbench.output.text import join_words
@@ -85,7 +86,11 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
+    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing. None
+    of a replay, of pairs in rounds and of a soak, which have answers of their own."""
+    plan = rows[0].header.plan if rows else None
+    if plan and (plan.workload or plan.is_soak or has_matrix(plan)):
+        return []
     timed = [row for row in rows if row.time and row.measurement.status != WRONG]
     chosen: list[Finding] = []
     cases = {row.case.key(*VARIED): row.case for row in timed}
