@@ -15,7 +15,7 @@ from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import join_words, list_some
-from commbench.units import format_count, format_time
+from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
@@ -43,7 +43,7 @@ def document(trend: Trend) -> Document:
         judged_rows = format_count(judged, "row")
         answer = [f"None of {judged_rows} became slower or faster."] * (judged > 0)
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
-        sizes = [*dict.fromkeys(map(_percent, (min(least), max(least))))]
+        sizes = [*dict.fromkeys(map(format_rough_percent, (min(least), max(least))))]
         by_row = ", by row," * (len(sizes) > 1)
         answer.append(f"A step of {' to '.join(sizes)}{by_row} would show {LATER} runs after it.")
     answer += _unknown(trend)
@@ -153,12 +153,7 @@ def _title(found: FittedSeries) -> str:
     return f"{found.series.case.title}, {found.series.system.node}"
 
 
-def _percent(fraction: float) -> str:
-    """Two digits: what follows from the noise of some runs is not known better."""
-    return f"{100 * fraction:.2g} %"
-
-
-PERCENT = cells.Unit(_percent)
+PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
+from commbench.analysis.diagnostic_figures import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
@@ -125,7 +125,7 @@ class History:
         rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
         if not rows:
             raise UsageError(f"{run.path} has no valid row", "add another run")
-        waited = sum(not records.counts(row.queued_share) for row in rows.values())
+        waited = sum(has_waited(row.queued_share) for row in rows.values())
         system = records.find_system(run, node)
         added = now or datetime.now(timezone.utc)
         started = records.started_at(run, added)
