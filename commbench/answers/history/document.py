@@ -38,10 +38,9 @@ def document(trend: Trend) -> Document:
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     if more := len(trend.changes) - MOST_SENTENCES:
         answer += [f"{format_count(more, 'older change')}: see the table."] * (more > 0)
-    if not answer:
-        judged = sum(each.fit.noise is not None for each in trend.series)
-        judged_rows = format_count(judged, "row")
-        answer = [f"None of {judged_rows} became slower or faster."] * (judged > 0)
+    judged = sum(each.fit.noise is not None for each in trend.series)
+    if judged and not answer:
+        answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
         sizes = [*dict.fromkeys(map(format_rough_percent, (min(least), max(least))))]
         by_row = ", by row," * (len(sizes) > 1)
@@ -55,9 +54,8 @@ def document(trend: Trend) -> Document:
     since = Column(
         "since (UTC)",
         lambda f: trend.moment(f.point(f.last.first).run) if f.series.points else None,
-        cells.TEXT,
-        6,
-    )
+        cells.TEXT, 6,
+    )  # fmt: skip
     levels = Table(
         "Level since the last step", (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:]), trend.series,
         _title,
@@ -87,12 +85,10 @@ def _unknown(trend: Trend) -> Iterator[str]:
     """Of how many rows nothing can be said yet, and how many runs these need."""
     lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
     if lacks:
-        every = format_count(len(lacks), "row")
+        every = f"{format_count(len(lacks), 'row')} {'has' if len(lacks) == 1 else 'have'}"
+        rows = "No row has" if len(lacks) == len(trend.series) else f"{every} fewer than"
         ends = " to ".join(map(str, dict.fromkeys((min(lacks), max(lacks)))))
-        rows = f"No row has the {FEWEST} runs" if len(lacks) == len(trend.series) else (
-            f"{every} {'has' if len(lacks) == 1 else 'have'} fewer than the {FEWEST} runs"
-        )  # fmt: skip
-        yield f"{rows} that a step needs: {ends} more."
+        yield f"{rows} the {FEWEST} runs that a step needs: {ends} more."
 
 
 def _waits(trend: Trend) -> Iterator[str]:
