@@ -113,10 +113,8 @@ def _least(groups: Sequence[Group]) -> str:
     """How slow a node must be to be named, in the group where it must be slowest."""
     if not (known := [group.least for group in groups if group.least is not None]):
         return ""
-    least = max(known)
-    by = f"{format_rough_percent(least)} longer" if least < 1 else (
-        f"{format_times_up(1 + least)} times as long"
-    )  # fmt: skip
+    percent, times = format_rough_percent(max(known)), format_times_up(1 + max(known))
+    by = f"{percent} longer" if max(known) < 1 else f"{times} times as long"
     return f" A node that takes {by} in all cases would be named."
 
 
