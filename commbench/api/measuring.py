@@ -344,7 +344,7 @@ def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_
         for name, default in defaults.items()
     ]
     parameters += [parameter for parameter in own if parameter.kind == _BY_NAME]
-    changed = [f"{name}={defaults[name]!r}" for name in given]
+    changed = [f"{name}={defaults[name]!r}" for name in given if name in defaults]
     lines = [f"Keywords, which help(commbench.run) explains: {', '.join(defaults)}."]
     lines += [f"Other defaults than those of run: {', '.join(changed)}."] * bool(changed)
     lines = [line for text in lines for line in textwrap.wrap(text, 88)]
