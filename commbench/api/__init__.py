@@ -294,11 +294,10 @@ def sweep(
     from commbench.answers.sweep.settings import make_settings
     from commbench.runner.run_options import VARIED_OPTIONS, parse_options
 
-    variables, varied = (
-        {str(name): _texts(values) for name, values in (given or {}).items()}
-        for given in (env, vary)
-    )
-    settings = make_settings(variables, varied)
+    def texts(given: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {str(name): _texts(values) for name, values in (given or {}).items()}
+
+    settings = make_settings(texts(env), texts(vary))
 
     def parse(setting: Setting) -> RunOptions:
         values: dict[str, Any] = {}
