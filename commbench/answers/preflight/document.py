@@ -26,8 +26,7 @@ _ADVICE = {
     DRAIN: "drain: take the host out of use, and look at its logs in {path}.",
     MISSING: "missing: find out why the host does not answer: {starter}.",
     FLAPPING: "flapping: do not use the host now; it failed once, and passed with other hosts.",
-    AGAIN: "again: undecided; test the host once more. Logs are in {path}; where a run did not end "
-    "in time, give more: --stage-limit {longer:.0f}.",
+    AGAIN: "again: undecided; test the host once more. Logs are in {path}{longer}.",
 }
 _HOST = (
     Column("host", lambda host: host.name, TEXT),
@@ -61,7 +60,8 @@ def document(result: PreflightResult) -> Document:
     bad.sort(key=lambda host: VERDICTS.index(host.verdict))
     found = {host.verdict for host in bad}
     longest = max((attempt.seconds for attempt in result.attempts), default=0.0)
-    values = {"path": str(result.path), "starter": result.starter, "longer": 3 * longest}
+    longer = f"; where a run did not end in time, give more: --stage-limit {3 * longest:.0f}"
+    values = {"path": result.path, "starter": result.starter, "longer": longer * (longest > 0)}
     advice = [text.format(**values) for verdict, text in _ADVICE.items() if verdict in found]
     blocks: list[Block] = [
         Table("Hosts that are not good", _HOST, bad, brief=bad[:MOST_ROWS]),
