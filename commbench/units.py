@@ -6,7 +6,7 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from math import floor, log10, nan
+from math import ceil, floor, log10, nan
 from typing import Any
 
 from commbench.errors import UsageError
@@ -14,15 +14,12 @@ from commbench.errors import UsageError
 GB = 1e9
 MICRO = 1e-6
 
-_SUFFIXES = {"": 0, "B": 0, "K": 10, "KIB": 10, "M": 20, "MIB": 20, "G": 30, "GIB": 30,
-             "T": 40, "TIB": 40}  # fmt: skip
+_UNITS = ("K", "M", "G", "T")
+_SUFFIXES = {"": 0, "B": 0}
+for _number, _unit in enumerate(_UNITS, 1):
+    _SUFFIXES |= {_unit: 10 * _number, f"{_unit}IB": 10 * _number}
 _SIZE = re.compile(r"(\d{1,60}(?:\.\d{1,60})?)\s*([A-Za-z]*)", re.ASCII)
-_DECIMAL_SUFFIXES = {
-    "KB": ("K", 10**3),
-    "MB": ("M", 10**6),
-    "GB": ("G", 10**9),
-    "TB": ("T", 10**12),
-}
+_DECIMAL_SUFFIXES = {f"{unit}B": (unit, 1000**number) for number, unit in enumerate(_UNITS, 1)}
 _TIME = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 _PARAMETERS = re.compile(
@@ -302,6 +299,18 @@ def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
     return f"{value:.{_decimals(value)}f} %"
+
+
+def format_rough_percent(fraction: float) -> str:
+    """A fraction in percent with two digits, for what follows from noise: `0.23 %`, `150 %`."""
+    return f"{float(f'{100 * fraction:.2g}'):g} %"
+
+
+def format_times_up(ratio: float) -> str:
+    """A ratio from which on something shows, rounded up to two digits: `2.4`, `13`, `280`."""
+    decimals = min(1, 1 - _exponent(ratio))
+    step = 10.0**-decimals
+    return format_decimals(ceil(ratio / step - 1e-6) * step, decimals)
 
 
 def _decimals(value: float) -> int:

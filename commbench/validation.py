@@ -199,12 +199,11 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:
         require_call(given, named)
-        by_place = zip((*places, *[more] * len(given)), given, strict=False)
-        pairs = [(each, plain(value)) for each, value in (*by_place, *named.items())]
+        values: Any = plain(given)
+        others: Any = {each: plain(value) for each, value in named.items()}
+        pairs = [*zip((*places, *[more] * len(given)), values, strict=False), *others.items()]
         for argument, value in pairs:
             _require_type(argument, value, str(annotations.get(argument, "Any")))
-        values: Any = [value for _, value in pairs[: len(given)]]
-        others: Any = dict(pairs[len(given) :])
         try:
             return function(*values, **others)
         except UsageError as error:
@@ -225,12 +224,8 @@ class _Annotation(str):
 
 
 def _readable(given: Signature) -> Signature:
-    parameters = [
-        each.replace(annotation=_Annotation(each.annotation))
-        if isinstance(each.annotation, str)
-        else each
-        for each in given.parameters.values()
-    ]
+    found = given.parameters.values()
+    parameters = [each.replace(annotation=_Annotation(each.annotation)) for each in found]
     return Signature(parameters, return_annotation=_Annotation(given.return_annotation))
 
 

@@ -292,19 +292,17 @@ def sweep(
     """
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import make_settings
-    from commbench.runner.run_options import RUN_OPTIONS, parse_options
+    from commbench.runner.run_options import VARIED_OPTIONS, parse_options
 
-    variables, varied = (
-        {str(name): _texts(values) for name, values in (given or {}).items()}
-        for given in (env, vary)
-    )
-    settings = make_settings(variables, varied)
+    def texts(given: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {str(name): _texts(values) for name, values in (given or {}).items()}
+
+    settings = make_settings(texts(env), texts(vary))
 
     def parse(setting: Setting) -> RunOptions:
         values: dict[str, Any] = {}
-        by_flag = {option.flag[2:]: option for option in RUN_OPTIONS.values()}
         for name, text in setting.options:
-            option = by_flag[name]
+            option = VARIED_OPTIONS[name]
             is_number = option.type == int | None and text.isdecimal()
             values[option.name] = int(text) if is_number else text
         return parse_options({"plots": False, **options, **values}, "api", "sweep")

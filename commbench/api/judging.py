@@ -14,17 +14,7 @@ from commbench.answers.expect import expectation
 from commbench.answers.expect.bound import Call
 from commbench.api.runs import export, ignore, load_rows
 from commbench.errors import Interrupted, UsageError
-from commbench.plan.links import (
-    LARGEST_NODE,
-    Link,
-    choose_gpu,
-    find_link,
-    make_fabric,
-    parse_bandwidth,
-    parse_hardware,
-    parse_nics,
-    parse_peak,
-)
+from commbench.plan import links
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
 from commbench.readers.source import ImportHints
 from commbench.results.run_folder import empty_folder, new_folder
@@ -179,25 +169,25 @@ def expect(
     The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown"; empty
     without a bandwidth. Raises UsageError for an option that is wrong or missing.
     """
-    model = choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
+    model = links.choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
         raise UsageError(
             "no hardware is given",
             f"give --gpu, such as --gpu h100; or {_WITHOUT}; or `commbench expect RUN`",
         )
-    in_rack = model and model.connects and model.connects > LARGEST_NODE
+    in_rack = model and model.connects and model.connects > links.LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
     for name, number in (("--nodes", nodes), ("--gpus-per-node", per_node)):
         require_within(name, number, 1, 1 << 20)
     if nodes * per_node < 2:
         raise UsageError("one rank communicates with nobody", "give --nodes or --gpus-per-node")
-    fabric = make_fabric(model, parse_nics(nic, model) if nic else None)
+    fabric = links.make_fabric(model, links.parse_nics(nic, model) if nic else None)
     if link:
-        own = parse_peak(link, "--link")
-        given_link = Link(
+        own = links.parse_peak(link, "--link")
+        given_link = links.Link(
             own.name, (), "the given link", own.bytes_per_second, "accelerator", "", ""
         )
-        fabric = fabric._replace(link=find_link(own.name) if own.source else given_link)
+        fabric = fabric._replace(link=links.find_link(own.name) if own.source else given_link)
     operation = find_operation(op or DEFAULT_OPERATION)
     if operation.busbw_factor is None:
         raise UsageError(f"{operation.name} has no bandwidth", "give another --op: all_reduce")
@@ -223,7 +213,9 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
         raise UsageError(f"{names} say the same thing", "give one of them")
     for name, value in given.items():
         if isinstance(value, str):
-            number = parse_time(value) if name == "time" else parse_bandwidth(value, f"--{name}")
+            number = (
+                parse_time(value) if name == "time" else links.parse_bandwidth(value, f"--{name}")
+            )
         else:
             number = float(value)
             if name != "time" and 0 < number < 1e6:
@@ -304,6 +296,6 @@ def expected_rules(
     if expect.strip() == expected.FROM_RUN:
         hardware = expected.hardware_of(run)
     else:
-        hardware = parse_hardware(expect, "--expect", expected.FROM_RUN)
+        hardware = links.parse_hardware(expect, "--expect", expected.FROM_RUN)
     within = expectation.BELOW if part is None else part
     return [*expected.expectation_rules(run, hardware, within)], hardware

@@ -331,9 +331,9 @@ def find_keywords(*users: str) -> dict[str, str]:
 
 
 def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_full: bool) -> None:
-    """Give the function a signature of these options, and list them in its docstring, in full or by
-    name only. `given` are defaults, where they are others than those of the options, and those of
-    keywords that the docstring explains already."""
+    """Give the function a signature of these options beside its own keywords, and list them in its
+    docstring, in full or by name only. `given` are defaults that those of the options are not."""
+    own = inspect.signature(function).parameters.values()
     usual = {"plots": False, "sizes": DEFAULT_SIZES, **given}
     options = [RUN_OPTIONS[name] for name in names]
     defaults = {option.name: usual.get(option.name, option.default) for option in options}
@@ -343,12 +343,8 @@ def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_
         inspect.Parameter(name, _BY_NAME, annotation=RUN_OPTIONS[name].annotation, default=default)
         for name, default in defaults.items()
     ]
-    others = [
-        inspect.Parameter(name, _BY_NAME, default=default)
-        for name, default in given.items()
-        if name not in RUN_OPTIONS
-    ]
-    changed = [f"{n}={defaults[n]!r}" for n in given if n in defaults]
+    parameters += [parameter for parameter in own if parameter.kind == _BY_NAME]
+    changed = [f"{name}={defaults[name]!r}" for name in given if name in defaults]
     lines = [f"Keywords, which help(commbench.run) explains: {', '.join(defaults)}."]
     lines += [f"Other defaults than those of run: {', '.join(changed)}."] * bool(changed)
     lines = [line for text in lines for line in textwrap.wrap(text, 88)]
@@ -362,15 +358,15 @@ def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_
             lines += textwrap.wrap(
                 worded(f"    {option.help}"), 84, subsequent_indent="    ", break_on_hyphens=False
             )
-    function.__signature__ = _ShortSignature([*parameters, *others], return_annotation=Run)
+    function.__signature__ = _ShortSignature(parameters, return_annotation=Run)
     function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
 
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _KEYWORDS = find_keywords("api")
 _document(run, _KEYWORDS, {}, is_full=True)
-_document(measure, find_keywords("api", "measure"), {"group": None}, is_full=True)
-_document(pairs, filter(_KEYWORDS.get, PAIRS_OPTIONS), PAIRS_DEFAULTS | {"quick": False}, False)
+_document(measure, find_keywords("api", "measure"), {}, is_full=True)
+_document(pairs, filter(_KEYWORDS.get, PAIRS_OPTIONS), PAIRS_DEFAULTS, is_full=False)
 _document(soak, filter(_KEYWORDS.get, SOAK_OPTIONS), {}, is_full=False)
 
 

@@ -76,8 +76,7 @@ def _as_argument(found: re.Match[str]) -> str:
         is_whole = found.string[: found.start()].endswith(": ")  # a hint ends with it
         return _COMMAND.sub(_as_call, f"`{command}`" if is_whole and command[0] != "`" else command)
     verb, value, name = found["verb"] or "", found["value"] or "", _name(found["name"])
-    is_switch = bool(found["no"]) or name in _arguments()[1]
-    if is_switch:
+    if found["no"] or name in _arguments()[1]:
         return f"{verb}{name}={not found['no']} {value}".rstrip()
     is_word = value.isalpha() and not value.isupper()
     if not value or value in _NO_VALUES or (is_word and not verb):

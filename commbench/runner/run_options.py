@@ -295,8 +295,8 @@ _FIELDS: dict[str, Option] = {
 RUN_OPTIONS: dict[str, Option] = _FIELDS | {flag.name: flag for flag in NCCL_TESTS_FLAGS}
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
-VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
-"""The options, without dashes, that `commbench sweep --vary` takes."""
+VARIED_OPTIONS = {option.flag[2:]: option for option in _FIELDS.values() if option.is_varied}
+"""The options that `commbench sweep --vary` takes, by their flags without dashes."""
 
 
 def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:

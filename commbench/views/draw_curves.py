@@ -133,10 +133,8 @@ def _draw_series(
     """A curve with its intervals, moved to the right by some points."""
     from matplotlib.transforms import ScaledTranslation
 
-    look = pictures.line_properties(series.look)
-    look["transform"] = axes.transData + ScaledTranslation(
-        shift / 72, 0, axes.figure.dpi_scale_trans
-    )
+    moved = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
+    look = pictures.line_properties(series.look) | {"transform": axes.transData + moved}
     if is_small:
         look["markersize"] = 3
     places = [place for place, _ in series.points]
@@ -243,9 +241,8 @@ def _draw_bars(
             at = place + (number - (len(row.bars) - 1) / 2) * _BAR
             _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
             ends += [bar.time.value + bar.more_s, *bar.time.ends]
-            text = time_with_interval_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(
-                bar.more_s
-            )
+            text = time_with_interval_text(bar.time)
+            text += f" + {format_time(bar.more_s)}" * bool(bar.more_s)
             axes.annotate(
                 text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
                 textcoords="offset points", va="center_baseline", size=pictures.SMALL,

@@ -171,14 +171,10 @@ def _waiting(analysis: TraceAnalysis) -> Table:
 def _data(found: Found) -> dict[str, Any]:
     """What JSON holds: the totals of the workload, and what the traces say."""
     workload = found if isinstance(found, Workload) else found.workload
-    values = (
-        {"content": TOTALS}
-        | fields_of(workload)
-        | {
-            "steps": [fields_of(step, without=("programs",)) for step in workload.steps],
-            "operations": workload_totals(workload),
-        }
-    )
+    values = {"content": TOTALS, **fields_of(workload)} | {
+        "steps": [fields_of(step, without=("programs",)) for step in workload.steps],
+        "operations": workload_totals(workload),
+    }
     if isinstance(found, TraceAnalysis):
         values |= {
             "format": found.traces[0].format,

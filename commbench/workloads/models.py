@@ -224,12 +224,9 @@ def find_model(name: str, dtype: str = "float32") -> Model:
 
 
 def make_transformer(
-    *,
-    parameters: float | None = None,
-    layers: int | None = None,
-    hidden: int | None = None,
+    *, parameters: float | None = None, layers: int | None = None, hidden: int | None = None,
     **numbers: int,
-) -> Transformer:
+) -> Transformer:  # fmt: skip
     """A transformer of these numbers; `numbers` are other ones of Transformer. Where a number of
     parameters is given and no vocabulary, the embedding has what the layers leave. Raises
     UsageError for numbers that make no model.

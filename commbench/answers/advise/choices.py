@@ -148,7 +148,7 @@ class RangeAdvice(NamedTuple):
     fallback: Setting | None = None
     """The best one that is not FLAT, where `best` is."""
     has_waited: bool = False
-    """Whether it is undecided because ranks waited for a core."""
+    """Whether ranks waited for a core: then no other than the default is chosen."""
 
 
 class Crossing(NamedTuple):

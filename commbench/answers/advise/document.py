@@ -145,10 +145,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
-    if question.backward_s is None:
-        alone = format_time(found.step.backward_s)
-        answer += f", if the backward pass takes as long as the communication ({alone})"
-        answer += ": give --backward"
+    elif question.backward_s is None:
+        alone = f"({format_time(found.step.backward_s)}): give --backward"
+        answer += f", if the backward pass takes as long as the communication {alone}"
     within, now, chosen = f"within {_percent(question)}", found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:

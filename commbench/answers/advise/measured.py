@@ -153,7 +153,9 @@ def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
     for group, of_group in found.items():
         same = max(collect((row.case.title, row) for row in of_group).values(), key=len)
         if table := _make_table(same):
-            tables[group] = table._replace(busy=_busy(every, same[0], table))
+            busy = _busy(every, same[0], table)
+            waits = table.has_waited or bool(busy and busy.has_waited)
+            tables[group] = table._replace(busy=busy, has_waited=waits)
     return tables
 
 

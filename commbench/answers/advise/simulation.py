@@ -61,7 +61,8 @@ class TimeTable(NamedTuple):
     """The times of calls that follow one another without a pause, or are started together; None
     where that was not measured."""
     has_waited: bool = False
-    """Whether ranks waited for a core in any of the rows: then nothing is decided."""
+    """Whether ranks waited for a core in any of the rows, those of `busy` too: then nothing is
+    decided."""
 
     @property
     def smallest(self) -> int:

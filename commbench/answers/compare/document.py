@@ -10,13 +10,8 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench import stats
+from commbench.analysis import diagnostics
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    DIAGNOSTICS,
-    measure_launches,
-    more_precisely,
-    waited_sentences,
-)
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -119,7 +114,7 @@ def known_causes(found: Comparison) -> list[str]:
         words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
     queued = [max(s.queued_share or 0 for s in (r.a, r.b)) for r in found.rows if r.ratio]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    return [*causes, *waited_sentences(queued)] + [
+    return [*causes, *diagnostics.waited_sentences(queued)] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         "All intervals are widened for it."
@@ -335,7 +330,7 @@ def launch_notes(found: Comparison) -> list[str]:
     single = 1 in (launches_of(found.a), launches_of(found.b))
     if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
         return []
-    measure = measure_launches([found.a.header, found.b.header])
+    measure = diagnostics.measure_launches([found.a.header, found.b.header])
     return [f"One launch cannot show how much launches differ, so the usual is assumed; {measure}."]
 
 
@@ -349,8 +344,9 @@ def _advice(found: Comparison) -> list[str]:
     if all(pooled.verdict != stats.UNDECIDED or pooled.waited for pooled in found.pooled):
         return []
     return [
-        f"For a clearer answer measure both again with {more_precisely(found.b.header)} on a quiet "
-        "host (`commbench doctor`), or allow more (--tolerance)."
+        "For a clearer answer measure both again with "
+        f"{diagnostics.more_precisely(found.b.header)} on a quiet host (`commbench doctor`), or "
+        "allow more (--tolerance)."
     ]
 
 
@@ -377,7 +373,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_not
     covered = filter(covers, run.rows) if "warnings" in run.columns else ()
     named = Counter(row.warnings for row in covered)
     texts = [({*text.split()}, number) for text, number in named.items()]
-    for one in DIAGNOSTICS:
+    for one in diagnostics.DIAGNOSTICS:
         concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))
         if number := sum(concerned):
             rows = f"{number} of {format_count(len(run.rows), 'row')}"

@@ -80,10 +80,10 @@ def fit_machine(
             fitted.append(fit_points(operation, kind, points, variant))
         for limit in _limits(used):
             limits.setdefault(limit, []).append(what)
-    said = []
-    for limit, whats in limits.items():
-        is_of_all = len(whats) == len(groups) > 1
-        said.append(f"{'all models' if is_of_all else list_some(whats, 12)}: {limit}.")
+    said = [
+        f"{'all models' if len(whats) == len(groups) > 1 else list_some(whats, 12)}: {limit}."
+        for limit, whats in limits.items()
+    ]
     facts: dict[str, list[str]] = {}
     for header in headers:
         known = {**header.environment, "hosts": list_some(header.hosts, 8)}

@@ -45,25 +45,25 @@ def _answer(report: DoctorReport) -> Iterator[str]:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
         yield "The check was stopped before its end, so the CPU modes are not compared."
-    yield from _mode_answers(report.small, *report.launches, report.request.seconds)
+    yield from _mode_answers(report)
     if host := report.facts:
         cores = f"{len(host.cores)} of {host.host_cores} cores of {host.host}"
         yield f"{cores} may be used: enough for {format_count(host.ranks_fit, 'rank')}."
 
 
-def _mode_answers(
-    small: Sequence[ModeEffect], done: int, planned: int, seconds: float
-) -> Iterator[str]:
+def _mode_answers(report: DoctorReport) -> Iterator[str]:
     """Which modes are faster or slower than plain, which are undecided, and what decides them."""
     changed = [
         f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
-        for effect in small
+        for effect in report.small
         if effect.verdict in CHANGED
     ]
     if changed:
         yield f"Small calls in a CPU mode: {join_words(changed)}."
-    if unknown := [effect.mode for effect in small if effect.verdict == UNDECIDED]:
-        more = ceil(0.12 * seconds * planned / done) * 10  # a fifth more, for slower launches
+    if unknown := [effect.mode for effect in report.small if effect.verdict == UNDECIDED]:
+        done, planned = report.launches
+        seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
+        more = ceil(seconds / 10) * 10
         what = f"run `commbench doctor --seconds {more}`" if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 6 --seconds 180`"
         )  # fmt: skip

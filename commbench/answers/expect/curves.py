@@ -225,10 +225,10 @@ def published_of(system: str) -> tuple[Curve, ...]:
     gpu, curves = find_gpu(system), load_curves()
     found = tuple(curve for curve in curves if gpu and find_gpu(curve.system) == gpu)
     if not found:
-        names = [*dict.fromkeys(curve.system for curve in curves if find_gpu(curve.system))]
         if any(curve.system == system for curve in curves):
             raise UsageError(f"there are curves of {system!r:.40}, but no such GPU", ADD_HINT)
-        known = f"there are {join_words(names)}"
+        names = dict.fromkeys(curve.system for curve in curves if find_gpu(curve.system))
+        known = f"there are {join_words([*names])}"
         raise UsageError(f"no curves of {system!r:.40} were published", known)
     return found
 

@@ -169,8 +169,7 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     ]
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
-    is_next = judgement and not judgement.mistakes
-    next_step = NEXT.get(answer.verdict, "") if is_next else ""
+    next_step = NEXT.get(answer.verdict, "") if judgement and not judgement.mistakes else ""
     said = " ".join(filter(None, (said, next_step, _on_curves(found))))
     return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
 

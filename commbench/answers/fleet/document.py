@@ -18,7 +18,7 @@ from commbench.answers.history.document import causes_text, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import list_some
 from commbench.stats import Estimate
-from commbench.units import format_count, format_share
+from commbench.units import format_count, format_rough_percent, format_share, format_times_up
 from commbench.views import cells
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
@@ -113,8 +113,9 @@ def _least(groups: Sequence[Group]) -> str:
     """How slow a node must be to be named, in the group where it must be slowest."""
     if not (known := [group.least for group in groups if group.least is not None]):
         return ""
-    by = f"{100 * max(known):.2g} %" if max(known) < 1 else f"{1 + max(known):.2g} times"
-    return f" A node that takes {by} longer in all cases would be named."
+    percent, times = format_rough_percent(max(known)), format_times_up(1 + max(known))
+    by = f"{percent} longer" if max(known) < 1 else f"{times} times as long"
+    return f" A node that takes {by} in all cases would be named."
 
 
 def _told(node: Node) -> str:
@@ -195,7 +196,7 @@ def _hardware(group: Group) -> str:
 
 def _group_note(group: Group) -> str:
     facts, is_judged = group.facts, group.spread is not None
-    spread = f"they differ by {100 * (group.spread or 0.0):.2g} % in a usual case"
+    spread = f"they differ by {format_rough_percent(group.spread or 0.0)} in a usual case"
     return (
         f"{format_count(group.nodes, 'node')} of {facts['world_size']} {facts['backend']} ranks on "
         f"{_hardware(group)}, {format_count(group.cases, 'case')}: "

@@ -15,7 +15,7 @@ from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import join_words, list_some
-from commbench.units import format_count, format_time
+from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
@@ -38,12 +38,11 @@ def document(trend: Trend) -> Document:
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     if more := len(trend.changes) - MOST_SENTENCES:
         answer += [f"{format_count(more, 'older change')}: see the table."] * (more > 0)
-    if not answer:
-        judged = sum(each.fit.noise is not None for each in trend.series)
-        judged_rows = format_count(judged, "row")
-        answer = [f"None of {judged_rows} became slower or faster."] * (judged > 0)
+    judged = sum(each.fit.noise is not None for each in trend.series)
+    if judged and not answer:
+        answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
-        sizes = [*dict.fromkeys(map(_percent, (min(least), max(least))))]
+        sizes = [*dict.fromkeys(map(format_rough_percent, (min(least), max(least))))]
         by_row = ", by row," * (len(sizes) > 1)
         answer.append(f"A step of {' to '.join(sizes)}{by_row} would show {LATER} runs after it.")
     answer += _unknown(trend)
@@ -55,9 +54,8 @@ def document(trend: Trend) -> Document:
     since = Column(
         "since (UTC)",
         lambda f: trend.moment(f.point(f.last.first).run) if f.series.points else None,
-        cells.TEXT,
-        6,
-    )
+        cells.TEXT, 6,
+    )  # fmt: skip
     levels = Table(
         "Level since the last step", (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:]), trend.series,
         _title,
@@ -87,12 +85,10 @@ def _unknown(trend: Trend) -> Iterator[str]:
     """Of how many rows nothing can be said yet, and how many runs these need."""
     lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
     if lacks:
-        every = format_count(len(lacks), "row")
+        every = f"{format_count(len(lacks), 'row')} {'has' if len(lacks) == 1 else 'have'}"
+        rows = "No row has" if len(lacks) == len(trend.series) else f"{every} fewer than"
         ends = " to ".join(map(str, dict.fromkeys((min(lacks), max(lacks)))))
-        rows = f"No row has the {FEWEST} runs" if len(lacks) == len(trend.series) else (
-            f"{every} {'has' if len(lacks) == 1 else 'have'} fewer than the {FEWEST} runs"
-        )  # fmt: skip
-        yield f"{rows} that a step needs: {ends} more."
+        yield f"{rows} the {FEWEST} runs that a step needs: {ends} more."
 
 
 def _waits(trend: Trend) -> Iterator[str]:
@@ -153,12 +149,7 @@ def _title(found: FittedSeries) -> str:
     return f"{found.series.case.title}, {found.series.system.node}"
 
 
-def _percent(fraction: float) -> str:
-    """Two digits: what follows from the noise of some runs is not known better."""
-    return f"{100 * fraction:.2g} %"
-
-
-PERCENT = cells.Unit(_percent)
+PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),

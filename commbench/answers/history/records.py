@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
+from commbench.analysis.diagnostic_figures import has_waited
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
@@ -68,12 +68,6 @@ class HistoryRun(NamedTuple):
         return datetime.fromisoformat(self.placed)
 
 
-def counts(queued_share: float | None) -> bool:
-    """Whether a time says something, by the rule of checks (gate.BUSY): its ranks did not wait for
-    a core most of the time."""
-    return (queued_share or 0.0) <= MOST_QUEUED
-
-
 class Point(NamedTuple):
     """A run in a series."""
 
@@ -85,8 +79,8 @@ class Point(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether it may make a level or a step."""
-        return counts(self.queued_share)
+        """Whether it may make a level or a step: its ranks did not wait for a core."""
+        return not has_waited(self.queued_share)
 
 
 class Series(NamedTuple):

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
+from commbench.analysis.diagnostic_figures import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
@@ -76,6 +76,10 @@ def open_history(path: str | Path | None) -> Iterator[History | None]:
         yield history
 
 
+def _point(run: HistoryRun, time: float, low: float, high: float, queued: float) -> Point:
+    return Point(run, Estimate(time, low, high), queued)
+
+
 class History:
     """A history that is open. RecordsError for a file that cannot be opened or is none; with
     `is_written` it is made where it does not exist, when the first run is added."""
@@ -125,7 +129,7 @@ class History:
         rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
         if not rows:
             raise UsageError(f"{run.path} has no valid row", "add another run")
-        waited = sum(not records.counts(row.queued_share) for row in rows.values())
+        waited = sum(has_waited(row.queued_share) for row in rows.values())
         system = records.find_system(run, node)
         added = now or datetime.now(timezone.utc)
         started = records.started_at(run, added)
@@ -192,11 +196,7 @@ class History:
                 continue
             with self._translating():
                 rows = self._do(f"SELECT run, {self._of_point} FROM point WHERE series = ?", (own,))
-                points = [
-                    Point(runs[run], Estimate(*time), queued)
-                    for run, *time, queued in rows
-                    if run in runs
-                ]
+                points = [_point(runs[run], *rest) for run, *rest in rows if run in runs]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
@@ -208,17 +208,13 @@ class History:
                 "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
                 (run.id,),
             ).fetchall()
-        return [
-            (records.case_of(measured), Point(run, Estimate(*time), queued))
-            for measured, *time, queued in found
-        ]
+        return [(records.case_of(measured), _point(run, *rest)) for measured, *rest in found]
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
-        if "queued" not in self._of_point:
-            return {}
+        every = f"SELECT run, {self._of_point} FROM point"
         with self._translating():
-            query = "SELECT run, count(*) FROM point WHERE queued > ? GROUP BY run"
+            query = f"SELECT run, count(*) FROM ({every}) WHERE queued > ? GROUP BY run"
             return dict(self._do(query, (MOST_QUEUED,)).fetchall())
 
     def environments(self) -> dict[int, Recorded]:
@@ -294,7 +290,7 @@ class History:
                     self._do("ALTER TABLE point ADD COLUMN queued REAL")
                     self._do(f"PRAGMA user_version = {SCHEMA}")
             version = SCHEMA
-        self._of_point = f"time, low, high, {'queued' if version == SCHEMA else 'NULL'}"
+        self._of_point = f"time, low, high, {'queued' if version == SCHEMA else 'NULL AS queued'}"
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import ceil
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
-from commbench.units import format_bytes, format_count
+from commbench.units import format_bytes, format_count, format_times_up
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
 
@@ -81,33 +80,19 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
             what = "a link" if judged else "a rank or a link"
             yield f"Cannot tell whether {what} is slow: the values are too noisy."
         what = "rank" if is_noisy else "rank, host or link"
-        text = (
-            f"No slow {what} is seen: {compared}."
-            if judged
-            else f"{compared[0].upper()}{compared[1:]}."
-        )
-        yield f"{text} {_shows(tested)}".rstrip()
-
-
-def _shows(tested: Sequence[Diagnosed]) -> str:
-    """How slow a rank would show, in each matrix."""
-    limits = [
-        f"{_times_up(found.rank_limit)} times as slow in {matrix.quantity.name}"
-        for matrix, found in tested
-        if found.rank_limit
-    ]
-    return f"A rank that is {join_words(limits, 'or')} would show." if limits else ""
+        text = f"no slow {what} is seen: {compared}." if judged else f"{compared}."
+        limits = [
+            f"{format_times_up(1 / found.rank_limit)} times as slow in {matrix.quantity.name}"
+            for matrix, found in tested
+            if found.rank_limit
+        ]
+        shows = f" A rank that is {join_words(limits, 'or')} would show." if limits else ""
+        yield f"{text[0].upper()}{text[1:]}{shows}"
 
 
 def _times(ratio: float) -> str:
     """How many times as slow something is that has this speed over that of its peers."""
     return f"{1 / ratio:.1f}" if ratio > 0.1 else f"{float(f'{1 / ratio:.2g}'):.0f}"
-
-
-def _times_up(ratio: float) -> str:
-    """The same, rounded up: a slowness that shows."""
-    digit = 10.0 ** -(ratio > 0.1)
-    return _times(1 / (ceil(1 / ratio / digit - 1e-6) * digit))
 
 
 def _name_matrix(matrix: RankMatrix) -> str:

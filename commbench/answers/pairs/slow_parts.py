@@ -154,11 +154,9 @@ def find_slow(
         scan = _Scan(cells, matrix, false_alarms / max(tests, 1), -log1p(-least))
         slow = [candidate for parts in every for candidate in scan.find(parts)]
         if not slow or len(findings) == MOST_FINDINGS:
-            both = [parts for parts in every if parts.kind.direction == BOTH]
-            wholes = [parts for parts in both if parts.kind.name in (RANK, HOST)]
-            wholes.sort(key=lambda parts: (parts.kind.name != RANK, parts.kind.scope != ALL))
-            limit = scan.rank_limit(wholes[0]) if wholes else None
-            return Diagnosis(tuple(findings), scan.link_limit(), limit)
+            both = [p for p in every if p.kind.direction == BOTH and p.kind.name in (RANK, HOST)]
+            both.sort(key=lambda parts: (parts.kind.name != RANK, parts.kind.scope != ALL))
+            return Diagnosis(tuple(findings), scan.link_limit(), scan.rank_limit(both[:1]))
         best = max(slow, key=lambda candidate: candidate.gain)
         findings.append(_make_finding(matrix.quantity, measured, best))
         quality = cells.quality.copy()
@@ -247,10 +245,8 @@ class _Scan:
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
-            cells = numpy.unique(parts.values[labels == label])
-            spread = _spread(medians, label, kind)
-            if found := self._compare(cells, spread):
-                effect, gain, limit, peers = found
+            if found := self._compare(parts, label, medians):
+                cells, effect, gain, limit, peers = found
                 slowness = -effect
                 if kind.name == LINK:
                     slowness = min(slowness, -float(numpy.median(compared[cells])))
@@ -258,13 +254,18 @@ class _Scan:
                     yield _Candidate(parts, int(label), cells, effect, gain, peers)
 
     def _compare(
-        self, inside: NDArray[Any], spread: float
-    ) -> tuple[float, float, float, int] | None:
-        """The effect of a part on its values, its gain, the limit of the effect, and the number of
-        its peers; None where these are too few."""
+        self, parts: _Parts, label: int, medians: NDArray[Any]
+    ) -> tuple[NDArray[Any], float, float, float, int] | None:
+        """The cells of a part, its effect on their values, its gain, the limit of the effect, and
+        the number of its peers; None where these are too few. `medians` are those of all parts."""
         import numpy
 
-        quality = self._cells.quality
+        inside, quality = numpy.unique(parts.values[parts.labels == label]), self._cells.quality
+        others = numpy.delete(medians, label)
+        others = others[~numpy.isnan(others)]
+        spread = 0.0  # by which sound parts of a kind differ: their standard deviation
+        if len(others) >= _ENOUGH:
+            spread = matrices.robust_scale(others, with_tail=parts.kind.name == LINK)
         deviations, variances, peers = [], [], 0
         for of_class, (level, scale) in zip(self._classes, self._usual, strict=True):
             own = inside[of_class[inside]]
@@ -291,21 +292,20 @@ class _Scan:
         error = sqrt(sum(variances) / len(joined))
         least = self._least * (_ALONE if len(inside) == 1 else 1)
         gain = float((numpy.abs(joined) - numpy.abs(joined - effect)).sum())
-        return effect, gain, max(least, self._z * max(error, spread)), peers
+        return inside, effect, gain, max(least, self._z * max(error, spread)), peers
 
-    def rank_limit(self, parts: _Parts) -> float | None:
+    def rank_limit(self, of_ranks: Sequence[_Parts]) -> float | None:
         """The ratio that a rank is named at, with a probability of 95 % or more: the worst of the
         limits of the slowest ranks, and as much more as its error makes needful."""
         import numpy
 
-        values = self._above[parts.values]
-        medians = matrices.group_medians(parts.labels, values, int(parts.labels.max()) + 1)
         limits = []
-        for label in numpy.argsort(medians)[:_BEST]:
-            cells = numpy.unique(parts.values[parts.labels == label])
-            spread = _spread(medians, label, parts.kind)
-            if len(cells) and (found := self._compare(cells, spread)):
-                limits.append(found[2])
+        for parts in of_ranks:
+            values = self._above[parts.values]
+            medians = matrices.group_medians(parts.labels, values, int(parts.labels.max()) + 1)
+            slowest = numpy.argsort(medians)[:_BEST]
+            compared = [self._compare(parts, int(label), medians) for label in slowest]
+            limits += [found[3] for found in compared if found]
         power = 1 + NormalDist().inv_cdf(0.95) / self._z
         return exp(-power * max(limits)) if limits else None
 
@@ -319,18 +319,6 @@ class _Scan:
             factor = matrices.t_quantile(self._z, len(values) - 2)
             limit = max(limit, factor * matrices.robust_scale(values, with_tail=True))
         return exp(-limit) if self._classes else None
-
-
-def _spread(medians: NDArray[Any], label: int, kind: Part) -> float:
-    """By how much the other parts of a kind differ: the standard deviation of their medians; 0 of
-    few."""
-    import numpy
-
-    others = numpy.delete(medians, label)
-    others = others[~numpy.isnan(others)]
-    if len(others) < _ENOUGH:
-        return 0.0
-    return matrices.robust_scale(others, with_tail=kind.name == LINK)
 
 
 def _make_finding(quantity: Quantity, cells: Cells, found: _Candidate) -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
 from commbench.answers.preflight.stages import FLAPPING, PAIRS, VERDICTS, Attempt
 from commbench.output.text import join_words, list_some
-from commbench.units import format_count
+from commbench.units import format_count, format_times_up
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
 from commbench.views.formats import View, fields_of, write_verdict_files
@@ -27,8 +26,7 @@ _ADVICE = {
     DRAIN: "drain: take the host out of use, and look at its logs in {path}.",
     MISSING: "missing: find out why the host does not answer: {starter}.",
     FLAPPING: "flapping: do not use the host now; it failed once, and passed with other hosts.",
-    AGAIN: "again: undecided; test the host once more. Logs are in {path}; where a run did not end "
-    "in time, give more: --stage-limit {longer:.0f}.",
+    AGAIN: "again: undecided; test the host once more. Logs are in {path}{longer}.",
 }
 _HOST = (
     Column("host", lambda host: host.name, TEXT),
@@ -62,7 +60,8 @@ def document(result: PreflightResult) -> Document:
     bad.sort(key=lambda host: VERDICTS.index(host.verdict))
     found = {host.verdict for host in bad}
     longest = max((attempt.seconds for attempt in result.attempts), default=0.0)
-    values = {"path": str(result.path), "starter": result.starter, "longer": 3 * longest}
+    longer = f"; where a run did not end in time, give more: --stage-limit {3 * longest:.0f}"
+    values = {"path": result.path, "starter": result.starter, "longer": longer * (longest > 0)}
     advice = [text.format(**values) for verdict, text in _ADVICE.items() if verdict in found]
     blocks: list[Block] = [
         Table("Hosts that are not good", _HOST, bad, brief=bad[:MOST_ROWS]),
@@ -75,24 +74,18 @@ def document(result: PreflightResult) -> Document:
     return Document("Preflight", [took], [answer(result), _least(result)], blocks, tone=tone)
 
 
-def _times(least: float) -> str:
-    return f"{least:,.0f}" if least > 10 else f"{ceil(10 * least) / 10:.1f}"
-
-
 def _least(result: PreflightResult) -> str:
     """How slow a host must be to be named."""
     words = [
-        f"{'in ' * (stage == PAIRS)}{stage} if it is {_times(least)} times as slow"
+        f"{'in ' * (stage == PAIRS)}{stage} if it is {format_times_up(least)} times as slow"
         for stage, least in result.least.items()
         if least
     ]
     if not words:
         return "Too few hosts passed to tell whether one is slow: that takes 4 or more."
     unknown = [stage for stage, least in result.least.items() if not least]
-    more = (
-        f", not {'in ' * (PAIRS in unknown)}{unknown[0]}: too few hosts passed" if unknown else ""
-    )
-    return f"A slow host shows {join_words(words)}{more}."
+    more = [f", not {'in ' * (s == PAIRS)}{s}: too few hosts passed" for s in unknown]
+    return f"A slow host shows {join_words(words)}{''.join(more)}."
 
 
 def answer(result: PreflightResult) -> str:

@@ -52,9 +52,8 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
             lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = units.format_share(found.waiting_s / found.communication_s)
-        which = "`commbench workload show TRACES` says who waits for whom"
-        shorter = f"traced communication would be at most {part} shorter"
-        lines.append(f"Without waiting, {shorter}: {which}.")
+        shorter = f"Without waiting, traced communication would be at most {part} shorter"
+        lines.append(f"{shorter}: `commbench workload show TRACES` says who waits for whom.")
     return lines
 
 
@@ -96,9 +95,8 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     elif compared or waited:
         for ratio, name in slower:
             yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"
-        undecided = "whether a variant of the step is faster is not decided"
-        if waited:
-            undecided += ", since ranks waited for a core"
+        why = ", since ranks waited for a core" * waited
+        undecided = f"whether a variant of the step is faster is not decided{why}"
         is_none = len(slower) == len(compared) and not waited
         yield "no variant of the step is faster" if is_none else undecided
 

@@ -222,15 +222,9 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
         variant = row.measurement.case.variant
         time = times.get(variant)
         over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
-        found.append(
-            VariantReplay(
-                variant,
-                time,
-                over,
-                "" if time else row.measurement.outcome,
-                not waited.isdisjoint((variant, baseline)),
-            )
-        )
+        why = "" if time else row.measurement.outcome
+        has_both = not waited.isdisjoint((variant, baseline))
+        found.append(VariantReplay(variant, time, over, why, has_both))
     return tuple(found), baseline
 
 

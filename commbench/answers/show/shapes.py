@@ -64,10 +64,9 @@ class Finding(NamedTuple):
     @property
     def verdict(self) -> str:
         """What its ratio decides; empty without one."""
-        found = self.figures.get("ratio")
-        if found and self.has_waited:
-            return UNDECIDED
-        return decide(found, TOLERANCE) if found else ""
+        if not (found := self.figures.get("ratio")):
+            return ""
+        return UNDECIDED if self.has_waited else decide(found, TOLERANCE)
 
 
 class Shape(NamedTuple):
@@ -98,16 +97,11 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     for name, shape in SHAPES.items():
         found = [
             Finding(
-                name,
-                titles[own[0].case.key(*VARIED)],
-                own[0].case.size_bytes,
-                what,
-                other,
-                figures,
-                any(has_waited(row.queued_share) for row in own),
+                name, titles[own[0].case.key(*VARIED)], own[0].case.size_bytes, what, other,
+                figures, any(has_waited(row.queued_share) for row in own),
             )
             for own, what, other, figures in sorted(shape.find(timed), key=_size)
-        ]
+        ]  # fmt: skip
         calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
         if ends:
