@@ -255,14 +255,14 @@ def known_decimals(value: float, low: float, high: float) -> int:
 
     Half the width of the interval keeps two digits if it begins with 1.0 to 3.54, else one: the
     rule of the Particle Data Group (Review of Particle Physics, introduction, 5.3). The value has
-    at most four digits, and the lower end at least one.
+    two to four digits, so that columns of one quantity agree, and the lower end at least one.
     """
     most = (1 if 0 < MOST_KNOWN * low < high else 3) - _exponent(value)
     half = (high - low) / 2
     if not half:
         return most
     decimals = -_exponent(half) + int(half / 10.0 ** _exponent(half) < 3.55)
-    return min(most, max(decimals, -_exponent(low or half)))
+    return min(most, max(decimals, 1 - _exponent(value), -_exponent(low or half)))
 
 
 def format_decimals(value: float, decimals: int) -> str:

@@ -181,6 +181,7 @@ def test_a_time_is_a_number_with_its_unit(text: str, seconds: float) -> None:
         ((280.1, 235.5, 325.5), "280 us", "240 … 330 us"),  # 45: tens, as it begins above 3.54
         ((1364, 1250, 1563), "1.36 ms", "1.25 … 1.56 ms"),  # 0.16: hundredths
         ((33300, 29700, 45000), "33 ms", "30 … 45 ms"),
+        ((560, 310, 1560), "560 us", "310 … 1560 us"),  # half the width is 625: two digits
         ((178.21, 178.12, 178.31), "178.2 us", "178.1 … 178.3 us"),  # at most four digits
         ((100, 9.6, 900), "100 us", "10 … 900 us"),  # at least one digit of the lower end
         ((50, 50, 50), "50.00 us", "50.00 … 50.00 us"),

@@ -72,7 +72,7 @@ class Diagnostic(NamedTuple):
             capped=up_to + format_share(min(worst, 1.0)),
             part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
             longer=f"{up_to}{1 + worst:.3g}",
-            interval=f"{'' if is_one else 'worst row: '}interval {ratio_interval_text(over)}",
+            interval=f"{'' if is_one else 'worst of these: '}interval {ratio_interval_text(over)}",
             backend=plan.backend,
             names=list_some(self.names(row), 1),
         )

@@ -69,6 +69,13 @@ class RowCheck(NamedTuple):
         return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
 
     @property
+    def is_beyond(self) -> bool:
+        """Whether its whole interval is beyond the limit."""
+        limit = self.rule.limit
+        found = self.estimate and judge(self.estimate, self.rule.value, limit.is_least)
+        return found == FAIL
+
+    @property
     def demand(self) -> str:
         """What the rule demands of it, in a few words."""
         return self.rule.limit.words(self.rule.value)
@@ -77,6 +84,8 @@ class RowCheck(NamedTuple):
     def effect(self) -> str:
         """What the row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
         if self.outcome == UNDECIDED:
+            if self.rule.undecided == PASS and self.is_beyond:
+                return NO_VERDICT
             return self.rule.undecided or (NO_VERDICT if self.reason or self.excess > 1 else "")
         if self.outcome == NOT_MEASURED:
             return NO_VERDICT if self.is_unmatched and not self.rule.optional else ""
