@@ -263,9 +263,7 @@ SHAPES: dict[str, Shape] = {
         _uneven, "the imbalance {what} takes {ratio} as long as equal blocks",
         "; the busiest rank {other} {max_over_mean} times the mean",
     ),
-    "forms": Shape(
-        _forms, "{what} is the fastest form, {other} takes {ratio} as long", has_smallest=True
-    ),
+    "forms": Shape(_forms, "{other} takes {ratio} as long as {what}", has_smallest=True),
     "first_call": Shape(
         _first_calls, "the first call on a new group takes {ratio} as long as later ones"
     ),
