@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby, pairwise
-from math import exp, log
+from math import log
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -21,7 +21,7 @@ from commbench import stats
 from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import pool_kind, why_undecided
+from commbench.answers.compare.ratio import why_undecided
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
@@ -309,7 +309,9 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    ratios = {s: mean_ratio(points, s, default, tolerance) for s in candidates if s != default}
+    ratios = {
+        s: result.mean_ratio(points, s, default, tolerance) for s in candidates if s != default
+    }
     gains = {setting: gain for setting, gain in ratios.items() if gain}
     may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
@@ -342,28 +344,8 @@ def _find_slower(
         return found
     within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
     slower = next((r.setting for r in ranking.rank_settings(within) if r.setting != default), None)
-    gain = mean_ratio(within, slower, default, tolerance) if slower else found.gain
+    gain = result.mean_ratio(within, slower, default, tolerance) if slower else found.gain
     return found._replace(alternative=slower, gain=gain)
-
-
-def mean_ratio(
-    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
-) -> Estimate | None:
-    """The time under `b` over that under `a`: geometric mean over the sizes, of the ranges of sizes
-    that sweeps pool."""
-    times = [{each.setting: each.row for each in point.by_time} for point in points]
-    both = [(own[a], own[b]) for own in times if a in own and b in own]
-    rows = [ranking.compare_rows(points[0].kind, *pair, tolerance) for pair in both]
-    pooled = pool_kind([row for row in rows if row.ratio], tolerance)
-    if not pooled:
-        return None
-    total = sum(each.rows for each in pooled)
-
-    def mean(*values: float) -> float:
-        parts = zip(values, pooled, strict=True)
-        return exp(sum(each.rows / total * log(value) for value, each in parts))
-
-    return stats.combine_ratio(mean, *(each.ratio for each in pooled))
 
 
 def _find_crossing(

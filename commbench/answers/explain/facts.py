@@ -361,8 +361,13 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     more = partial(_predict, machine, case, per_node, found)
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        half = intervals.find_figure(fitted, case.ranks, per_node, 1, -1)
-        facts += [*_bound(found.latency_share), _half(half and half.value), more(TWICE_SIZE)]
+        latency, half = (
+            intervals.find_figure(fitted, case.ranks, per_node, 1, of_byte) for of_byte in (0, -1)
+        )
+        share: float | Estimate = found.latency_share
+        if latency and share:
+            share = latency.map(lambda s: min(1.0, found.latency_share * s / latency.value))
+        facts += [*_bound(share), _half(half), more(TWICE_SIZE)]
     return [*facts, more(TWICE_RANKS)]
 
 
