@@ -342,6 +342,8 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
+    if number := bounds.pop(known.UNDECIDED, 0):
+        bounds[f"{known.UNDECIDED} (undecided)"] = number
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         return f"{found.name} has {kinds} of calls, of which nothing tells what bounds them."
