@@ -64,7 +64,8 @@ class Interference(NamedTuple):
     stalled_share: float | None
     """Share of the iterations that are stalled."""
     queued_share: float | None
-    """Time that threads of the worst rank waited for a processor, over the time of the loop."""
+    """Time that threads of the worst rank waited for a processor, over the time of the loop; at
+    most 1, although the times of several threads are added."""
     switches_per_iteration: float | None
     throttled_share: float | None
     stolen_share: float | None
@@ -97,10 +98,11 @@ def find_interference(
     def share(field: str) -> float | None:
         return sum(known(field)) / elapsed if elapsed and known(field) else None
 
+    queued = share("queued_s")
     return Interference(
         calls=batches[0].calls if batches else None,
         stalled_share=_stalled_share(batches, ordered_s),
-        queued_share=share("queued_s"),
+        queued_share=None if queued is None else min(1.0, queued),
         switches_per_iteration=sum(batch.switches for batch in batches) / iterations
         if iterations and elapsed
         else None,

@@ -267,6 +267,11 @@ def test_figures_are_taken_over_all_batches() -> None:
     )
 
 
+def test_ranks_wait_for_a_core_no_longer_than_the_loop_takes() -> None:
+    crowded = Batch(samples_s=(1e-3,) * 3, elapsed_s=0.010, queued_s=0.0137)
+    assert find_interference((crowded,)).queued_share == 1.0
+
+
 # An iteration is stalled if it takes 1.5 ms more and half as long again as the fastest tenth.
 @pytest.mark.parametrize(
     ("usual", "short", "long"),

@@ -161,7 +161,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
-    is_open = found.is_guess or table.has_waited
+    is_open = found.is_guess or found.has_waited
     decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB

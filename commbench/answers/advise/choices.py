@@ -14,7 +14,7 @@ from math import log
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from statistics import NormalDist, geometric_mean
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -36,7 +36,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
 from commbench.results.schema import RunHeader
-from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, ratio
+from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate
 from commbench.units import parse_size
 from commbench.views.formats import fields_of
 
@@ -148,7 +148,8 @@ class RangeAdvice(NamedTuple):
     fallback: Setting | None = None
     """The best one that is not FLAT, where `best` is."""
     has_waited: bool = False
-    """Whether ranks waited for a core: then no other than the default is chosen."""
+    """Whether ranks waited for a core in most rows of the two: then no other than the default is
+    chosen."""
 
 
 class Crossing(NamedTuple):
@@ -292,7 +293,7 @@ def _decide(
                 ranges[-1] = last._replace(high_bytes=each.high_bytes)
             else:
                 ranges.append(each)
-    ranges = [_find_slower(each, default, points) for each in ranges]
+    ranges = [_find_slower(each, default, points, tolerance) for each in ranges]
     turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
     crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
     found_crossings = tuple(filter(None, crossings))
@@ -308,13 +309,16 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    ratios = {s: mean_ratio(points, s, default) for s in candidates if s != default}
+    ratios = {
+        s: result.mean_ratio(points, s, default, tolerance) for s in candidates if s != default
+    }
     gains = {setting: gain for setting, gain in ratios.items() if gain}
     may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     judged = ([e.row for e in p.by_time if e.setting in (named, default)] for p in points)
-    has_waited = any(why_undecided(rows[0], rows[-1]) for rows in judged if rows)
+    waited = [bool(why_undecided(rows[0], rows[-1])) for rows in judged if rows]
+    has_waited = 2 * sum(waited) > len(waited)
     chosen, verdict, fallback = default, KEEP, None
 
     if gain and not has_waited and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:
@@ -331,27 +335,17 @@ def _decide_range(
     )  # fmt: skip
 
 
-def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoint]) -> RangeAdvice:
+def _find_slower(
+    found: RangeAdvice, default: Setting, points: Sequence[SweepPoint], tolerance: float
+) -> RangeAdvice:
     """The range with how much slower the fastest of the others is, where the default one is the
     only candidate."""
     if found.candidates != (default,):
         return found
     within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
     slower = next((r.setting for r in ranking.rank_settings(within) if r.setting != default), None)
-    gain = mean_ratio(within, slower, default) if slower else found.gain
+    gain = result.mean_ratio(within, slower, default, tolerance) if slower else found.gain
     return found._replace(alternative=slower, gain=gain)
-
-
-def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
-    """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
-    sizes are independent; but single launches of two runs differ in all sizes."""
-    times = [{each.setting: each for each in point.by_time} for point in points]
-    both = [(own[a], own[b]) for own in times if a in own and b in own]
-    known = [found for of_a, of_b in both if (found := ratio(of_b.time, of_a.time))]
-    if not known:
-        return None
-    mean = stats.combine_ratio(lambda *values: geometric_mean(values), *known)
-    return ranking.allow_for_launches(mean, *(each.row for each in both[-1]))
 
 
 def _find_crossing(

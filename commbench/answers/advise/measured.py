@@ -153,9 +153,7 @@ def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
     for group, of_group in found.items():
         same = max(collect((row.case.title, row) for row in of_group).values(), key=len)
         if table := _make_table(same):
-            busy = _busy(every, same[0], table)
-            waits = table.has_waited or bool(busy and busy.has_waited)
-            tables[group] = table._replace(busy=busy, has_waited=waits)
+            tables[group] = table._replace(busy=_busy(every, same[0], table))
     return tables
 
 
@@ -208,8 +206,10 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     }  # fmt: skip
     sizes = tuple(sorted(times))
     estimates = tuple(times[size] for size in sizes)
-    waits = any(has_waited(row.queued_share) for row in rows)
-    return TimeTable(rows[0].case.title, sizes, estimates, None, waits) if len(sizes) > 1 else None
+    waited = tuple(
+        row.case.size_bytes // row.case.num_tensors for row in rows if has_waited(row.queued_share)
+    )
+    return TimeTable(rows[0].case.title, sizes, estimates, None, waited) if len(sizes) > 1 else None
 
 
 def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:

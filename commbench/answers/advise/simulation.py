@@ -20,6 +20,7 @@ communication while both go on: each then advances at 1/(1 + slowdown) of its ow
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, log
@@ -60,9 +61,8 @@ class TimeTable(NamedTuple):
     busy: TimeTable | None = None
     """The times of calls that follow one another without a pause, or are started together; None
     where that was not measured."""
-    has_waited: bool = False
-    """Whether ranks waited for a core in any of the rows, those of `busy` too: then nothing is
-    decided."""
+    waited: tuple[int, ...] = ()
+    """The sizes at which ranks waited for a core most of the time."""
 
     @property
     def smallest(self) -> int:
@@ -73,6 +73,14 @@ class TimeTable(NamedTuple):
     def largest(self) -> int:
         """The largest measured size."""
         return self.sizes[-1]
+
+    def has_waited(self, size_bytes: float) -> bool:
+        """Whether ranks waited for a core at a size that says how long one of this size takes, also
+        after another."""
+        place = min(max(1, bisect_left(self.sizes, size_bytes)), len(self.sizes) - 1)
+        low, high = self.sizes[place - 1 : place + 1]
+        used = {low if size_bytes <= low else high} if size_bytes in (low, high) else {low, high}
+        return bool(used & {*self.waited} or (self.busy and self.busy.has_waited(size_bytes)))
 
     @property
     def grows(self) -> bool:
@@ -227,6 +235,12 @@ class BucketAdvice(NamedTuple):
         """Whether the size in use is so large that no measured size supports its time."""
         far = FAR if self.recommended == self.now else TOO_FAR
         return self.now.largest_bytes > far * self.table.largest
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether ranks waited for a core at the sizes of the buckets that it compares."""
+        sizes = (self.recommended.largest_bytes, self.now.largest_bytes)
+        return any(map(self.table.has_waited, sizes))
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""

@@ -21,8 +21,10 @@ from itertools import combinations, pairwise
 from math import log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import CostModel
 from commbench.answers.cost.machine import Curve, Point
+from commbench.stats import Estimate, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,9 +191,9 @@ class Range(NamedTuple):
 
     sizes: tuple[int, ...]
     """Those measured, ascending."""
-    fixed_s: float
-    beta: float
-    """In seconds per byte."""
+    fixed_s: Estimate
+    beta: Estimate
+    """In seconds per byte. The intervals are those of least squares, by Student's t."""
     errors: tuple[float, ...]
     """The absolute errors of log(time)."""
 
@@ -220,7 +222,7 @@ class SizeCurve(NamedTuple):
         """The time at this size in seconds: the part that does not grow with the size within the
         range of sizes, and the part that does."""
         own = self.range_of(size)
-        return own.fixed_s, own.beta * size
+        return own.fixed_s.value, own.beta.value * size
 
 
 def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
@@ -264,5 +266,11 @@ def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
     else:
         parameters = fit_parameters(terms, times_s)
     errors = np.abs(log_errors(times_s, terms @ parameters))
-    fixed_s, beta = parameters / [1.0, sizes[-1]]
-    return Range(tuple(sizes), float(fixed_s), float(beta), tuple(errors.tolist()))
+    half = np.zeros(2)
+    if not is_quick:
+        scaled, freedom = terms / times_s[:, None], max(1, len(points) - 2)
+        variances = np.diag(np.linalg.pinv(scaled.T @ scaled)) * (errors**2).sum() / freedom
+        half = student_quantile(Z, freedom) * np.sqrt(np.maximum(variances, 0.0))
+    found = np.array([parameters, np.maximum(parameters - half, 0.0), parameters + half])
+    fixed_s, beta = (Estimate(*each) for each in (found / [1.0, sizes[-1]]).T.tolist())
+    return Range(tuple(sizes), fixed_s, beta, tuple(errors.tolist()))

@@ -19,6 +19,7 @@ from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import exact, join_words
 from commbench.plan import dimensions, dtypes, links, operations, plan
+from commbench.plan.backends import BACKENDS
 from commbench.plan.case import READY
 from commbench.plan.operation import Operation
 from commbench.readers.source import ImportHints
@@ -192,9 +193,16 @@ def _quoted_row(
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
 
 
+def _about_bytes(found: Estimate | float) -> str:
+    if not isinstance(found, Estimate):
+        return units.format_about(found)
+    low, high = map(units.format_about, found.ends)
+    return units.format_about(found.value) + cells.in_brackets(f"{low} … {high}")
+
+
 _WRITERS: dict[str, Callable[[Any], str]] = {
     known.BYTES: lambda found: (
-        f"{exact(found)} bytes" if found == int(found) else units.format_about(found)
+        f"{exact(found)} bytes" if isinstance(found, int) else _about_bytes(found)
     ),
     known.SECONDS: cells.time_with_interval_text,
     known.RATE: lambda found: (
@@ -215,18 +223,29 @@ def value_text(value: Any, unit: str) -> str:
     return " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
 
 
-_RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, known.RATIO), is_left=True)
+def _about_value(found: Estimate | float) -> str:
+    return units.format_about(found.value if isinstance(found, Estimate) else found)
+
+
+def _about_ratio(found: Any) -> str:
+    """Without its interval, which the facts have; both ends of a range."""
+    if isinstance(found, Estimate):
+        return cells.ratio_text(found)
+    return found if isinstance(found, str) else value_text(found, known.RATIO)
+
+
+_RATIO = Unit(_about_ratio, is_left=True)
 _COLUMNS = (
     Column("size", methodcaller("get", "size S"), cells.BYTES),
     Column("time", methodcaller("get", "time t"), cells.TIME),
-    Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 6),
+    Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 7),
     Column("not timed", lambda each: "" if each.row.time else each.row.measurement.outcome,
            cells.TEXT, 5, is_wrapped=True),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
-    Column("latency", methodcaller("get", known.LATENCY_SHARE), Unit(units.format_share)),
-    Column("n-half\n(fitted)", methodcaller("get", known.HALF), Unit(units.format_about), 7),
+    Column("latency\n%", methodcaller("get", known.LATENCY_SHARE), cells.SHARE_WITH_INTERVAL, 6),
+    Column("n-half\n(fitted)", methodcaller("get", known.HALF), Unit(_about_value), 5),
     Column("twice\nthe size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
     Column("twice\nthe ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
 )  # fmt: skip
@@ -281,8 +300,22 @@ def _sentence(found: RowExplanation) -> str:
     return f"{text}. {_what_helps(found)}{f' Warning: {warning}.' if warning else ''}".strip()
 
 
-_FULL = 0.8
-"""From this part of its peak on, a link is full in practice."""
+_FULL, _RING, _MARGIN = 0.75, 0.82, 0.005
+"""What rings over NVLink reach of their peak: docs/measuring.md. From the first on, a link is full
+in practice; more than the second shows that something else than a ring may be at work."""
+
+
+_REDUCED = (
+    "the library reduces in the network (NVLS, SHARP), or the peak is not this link's; "
+    "`commbench expect` says what is possible"
+)
+
+
+def _may_reduce(row: ResultRow) -> bool:
+    """Whether the network may have reduced: for a call of unknown or NCCL's backend."""
+    operation, backend = operations.OPERATIONS[row.case.operation], row.header.plan.backend
+    is_nccl = not backend or (backend in BACKENDS and BACKENDS[backend].is_nccl)
+    return operation.reduces and (row.case.busbw_factor or 0.0) > 1 and is_nccl
 
 
 def _what_helps(found: RowExplanation) -> str:
@@ -293,6 +326,11 @@ def _what_helps(found: RowExplanation) -> str:
     texts = {
         f"It is {bound.value}: {bound.how}." if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
+        f"A ring over this link cannot reach that: {_REDUCED}.": found.get("of the limit"),
+        "That is more than published rings over NVLink reach "
+        f"({units.format_share(_RING)}): perhaps {_REDUCED}.": peak
+        and peak.value > _RING + _MARGIN
+        and _may_reduce(found.row),
         f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
         "The link is not full: something else bounds it.": peak,
         f"What bounds it is not known: {unknown and unknown.how}.": unknown,
@@ -304,6 +342,8 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
+    if number := bounds.pop(known.UNDECIDED, 0):
+        bounds[f"{known.UNDECIDED} (undecided)"] = number
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         return f"{found.name} has {kinds} of calls, of which nothing tells what bounds them."
@@ -344,4 +384,4 @@ def _measured(header: RunHeader) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), facts[name]) for name in _SHOWN if facts.get(name)]
 
 
-VIEW = View(document, schema=2)
+VIEW = View(document, schema=3)

@@ -12,6 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis import diagnostic_figures, diagnostics, figures
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
@@ -19,7 +20,7 @@ from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
 from commbench.errors import CommbenchError
-from commbench.output.text import clean, exact, seconds
+from commbench.output.text import clean, exact
 from commbench.plan import call_forms, dimensions, links, replay, workload_variants
 from commbench.plan.case import Case
 from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
@@ -209,6 +210,7 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
+UNDECIDED = "latency- or bandwidth-bound"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
@@ -230,84 +232,115 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_run(row, row.time.median, every) if every else []
 
 
-def _bound(share: float, queued: float = 0.0) -> list[Fact]:
-    """What bounds a call of whose time this share is latency; not decided where its ranks waited
-    for a core for a large share of the time."""
+def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
+    """What bounds a call of whose time this share is latency; not decided where the interval of the
+    share does not, and where its ranks waited for a core for a large share of the time."""
     if diagnostic_figures.has_waited(queued):
         how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
         return [Fact(NOT_KNOWN, "not known", TEXT, how)]
-    bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
-    how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
-    return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
+    ends = share.ends if isinstance(share, Estimate) else (share, share)
+    bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
+    part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
+    is_latency = f"{cells.share_with_interval_text(share)} % of the time is latency"
+    if len(bounds) > 1:
+        return [Fact(BOUND, UNDECIDED, TEXT, f"undecided, for {is_latency}"), part]
+    (bound,) = bounds
+    return [
+        Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {HELPS[bound]}"), part
+    ]  # fmt: skip
 
 
-def _half(size: float | None) -> Fact:
+def _half(size: Estimate | float | None) -> Fact:
     how = "size at which latency is half of t (Hockney's n-half), not the size of half the peak"
     return Fact(HALF, size, BYTES, how)
 
 
 def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
+    time = row.time.estimate if row.time else Estimate(time_s)
     timed = {
-        each.case: each.time.median for each in every if each.time and each.measurement.status == OK
+        each.case: each.time.estimate
+        for each in every
+        if each.time and each.measurement.status == OK
     }
     own = row.case.key("size_bytes", "count")
     times = {
-        case.size_bytes: s for case, s in timed.items() if case.key("size_bytes", "count") == own
+        case.size_bytes: t for case, t in timed.items() if case.key("size_bytes", "count") == own
     }
-    points = [Point(row.case.ranks, row.case.ranks, *each) for each in times.items()]
+    ranks = row.case.ranks
+    points = [Point(ranks, ranks, each, found.value) for each, found in times.items()]
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
     if not curve and OPERATIONS[row.case.operation].has_data:
         few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
-        return [few, *_twice_the_ranks(row, time_s, timed, None)]
-    latency_s, where = time_s, "it moves no data"
+        return [few, *_twice_the_ranks(row, time, timed, None)]
+    latency, share, where = time, Estimate(1.0), "it moves no data"
     if curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
         line = max(first, of_size, key=attrgetter("fixed_s"))
-        latency_s = min(time_s, line.fixed_s)
+        latency = line.fixed_s.map(lambda fixed_s: min(time.ends[1], fixed_s))
+        low, high = time.ends
+        parts = zip(latency if latency.has_interval else [latency.value] * 3,
+                    (time_s, high, low), strict=True)  # fmt: skip
+        share = Estimate(*(min(1.0, (part or 0.0) / t) if t else 1.0 for part, t in parts))
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
-    facts = _bound(latency_s / time_s if time_s else 1.0, row.queued_share or 0.0)
-    facts.append(Fact("latency", latency_s, SECONDS, where))
+    facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]
     if curve:
-        longer, grown = times.get(2 * size), curve.at(size)[1]
-        ratio = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
-        source = MEASURED if longer else BY_MODEL
-        facts += [
-            _line(of_size),
-            _half(latency_s * size / grown if grown else None),
-            Fact(TWICE_SIZE, longer / time_s if longer else ratio, RATIO, source),
-        ]
-    return facts + _twice_the_ranks(row, time_s, timed, latency_s)
+        longer, beta = times.get(2 * size), of_size.beta
+        grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
+        (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
+        far = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
+        ratio = Estimate(grown, min(grown, *far), max(grown, *far))
+        facts += [_line(of_size), _half(_over(latency, beta)), Fact(
+            TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, MEASURED if longer else BY_MODEL
+        )]  # fmt: skip
+    return facts + _twice_the_ranks(row, time, timed, latency)
+
+
+def _over(latency: Estimate, beta: Estimate) -> Estimate | None:
+    """The latency over the time of a byte; None where the intervals leave nothing known."""
+    (low, high), (least, most) = latency.ends, beta.ends
+    if not low or not least:
+        return None
+    return Estimate(latency.value / beta.value, low / most, high / least)
 
 
 def _line(fitted: fit.Range) -> Fact:
     """The time by size in a range of sizes."""
-    terms = [seconds(fitted.fixed_s, 3)] if fitted.fixed_s or not fitted.beta else []
-    terms += [f"S / {1 / fitted.beta / GB:.3g} GB/s"] if fitted.beta else []
+    fixed_s, beta = fitted.fixed_s, fitted.beta
+    terms = [cells.time_text(fixed_s)] if fixed_s.value or not beta.value else []
+    speed = ""
+    if beta.ends[0]:
+        bandwidth = beta.map(lambda each: 1 / each)
+        terms.append(f"S / {cells.bandwidth_text(bandwidth)} GB/s")
+        speed = f"; {cells.bandwidth_interval_text(bandwidth)} GB/s"
+    elif beta.value:
+        terms.append(f"S / about {1 / beta.value / GB:.1g} GB/s")
     low, high = map(format_bytes, fitted.ends)
     how = f"line fitted to the times of {len(fitted.sizes)} sizes of this call, {low} to {high}"
-    return Fact("model of t", " + ".join(terms), TEXT, how)
+    return Fact("model of t", " + ".join(terms), TEXT, how + speed)
 
 
 def _twice_the_ranks(
-    row: ResultRow, time_s: float, timed: Mapping[Case, float], latency_s: float | None
+    row: ResultRow, time: Estimate, timed: Mapping[Case, Estimate], latency: Estimate | None
 ) -> list[Fact]:
     """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
     latency that is the same for any number of ranks and for latency that is all in the steps."""
     case, backend, groups = row.case, row.header.plan.backend, ("root", "group", "group_ranks")
     for each, longer in timed.items():
         if each.ranks == 2 * case.ranks and each.key(*groups) == case.key(*groups):
-            return [Fact(TWICE_RANKS, longer / time_s, RATIO, MEASURED)]
-    if latency_s is None or case.ranks == 1:
+            return [Fact(TWICE_RANKS, stats.ratio(longer, time), RATIO, MEASURED)]
+    if latency is None or case.ranks == 1:
         return []
     known = None if case.call else find_algorithm(backend, case.operation, row.nccl_selection[0])
-    if known is None or not time_s:
+    if known is None or not time.value:
         how = "runs of more ranks show it: `commbench model fit`"
         return [Fact(TWICE_RANKS, "not known", TEXT, how)]
-    rest = max(0.0, time_s - latency_s)
-    ratios = growth(known, latency_s, rest, case.ranks, 2 * case.ranks)
+    latencies = [min(time.value, each) for each in latency.ends]
+    ends = (growth(known, s, time.value - s, case.ranks, 2 * case.ranks) for s in latencies)
+    every = [ratio for pair in ends for ratio in pair]
+    ratios = min(every), max(every)
     how = f"not measured; by the formula of {backend}'s algorithm: {known.name}, {known.formula}"
     return [Fact(TWICE_RANKS, ratios, RATIO, how)]
 
@@ -328,8 +361,13 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     more = partial(_predict, machine, case, per_node, found)
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        half = intervals.find_figure(fitted, case.ranks, per_node, 1, -1)
-        facts += [*_bound(found.latency_share), _half(half and half.value), more(TWICE_SIZE)]
+        latency, half = (
+            intervals.find_figure(fitted, case.ranks, per_node, 1, of_byte) for of_byte in (0, -1)
+        )
+        share: float | Estimate = found.latency_share
+        if latency and share:
+            share = latency.map(lambda s: min(1.0, found.latency_share * s / latency.value))
+        facts += [*_bound(share), _half(half), more(TWICE_SIZE)]
     return [*facts, more(TWICE_RANKS)]
 
 

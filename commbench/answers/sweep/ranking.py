@@ -281,7 +281,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
             for point in same:
                 times = {each.setting: each.row for each in point.by_time}
                 if first in times and setting in times:
-                    rows.append(_compare(kind, times[first], times[setting], tolerance))
+                    rows.append(compare_rows(kind, times[first], times[setting], tolerance))
             pooled = comparing.pool_kind([row for row in rows if row.ratio], tolerance)
             found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
@@ -293,9 +293,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _compare(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> comparing.ComparedRow:
-    """The time of b over that of a."""
+def compare_rows(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> comparing.ComparedRow:
+    """The time of b over that of a. Launches differ only between runs: one run measures all of its
+    rows in the same launches."""
     of_a, of_b = (row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b))
+    if a.header is b.header:
+        of_a, of_b = (each._replace(launches=None) for each in (of_a, of_b))
+        return comparing.compare_rows(kind, of_a, of_b, tolerance)
     row = comparing.compare_rows(kind, of_a, of_b, tolerance)
     return row._replace(samples=(a.measurement, b.measurement))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
+from commbench.answers.compare.ratio import pool_kind
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names
@@ -18,6 +20,7 @@ from commbench.errors import RecordsError, UnavailableError, WrongResultError, u
 from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
+from commbench.stats import Estimate, combine_ratio
 from commbench.units import GB, MICRO, seven_digits
 from commbench.views.formats import Result, fields_of
 
@@ -219,6 +222,26 @@ def require_correct(result: SweepResult) -> None:
                 )
                 error.run = result
                 raise error
+
+
+def mean_ratio(
+    points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> Estimate | None:
+    """The time under `b` over that under `a`, of points of one kind: geometric mean over the sizes,
+    of the ranges of sizes that `ranking.pool_settings` pools. None where none has both."""
+    times = [{each.setting: each.row for each in point.by_time} for point in points]
+    both = [(own[a], own[b]) for own in times if a in own and b in own]
+    rows = [ranking.compare_rows(points[0].kind, *pair, tolerance) for pair in both]
+    pooled = pool_kind([row for row in rows if row.ratio], tolerance)
+    if not pooled:
+        return None
+    total = sum(each.rows for each in pooled)
+
+    def mean(*ratios: float) -> float:
+        found = zip(ratios, pooled, strict=True)
+        return exp(sum(each.rows / total * log(ratio) for ratio, each in found))
+
+    return combine_ratio(mean, *(each.ratio for each in pooled))
 
 
 def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange, ...]:

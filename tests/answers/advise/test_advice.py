@@ -23,7 +23,7 @@ from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
 from commbench.results.schema import Batch, Run
-from commbench.stats import CHANGE, KEEP
+from commbench.stats import CHANGE, KEEP, UNDECIDED
 
 SIZES = tuple(1 << k for k in range(20, 28))
 
@@ -48,6 +48,38 @@ def test_a_gain_that_may_be_noise_is_not_decided() -> None:
     assert (doubtful.verdict, doubtful.paste) == ("undecided", ())
     assert "the same run with --launches 6" in doubtful.measure[0]
     assert found.gain.low is not None and found.gain.low < 1.02
+
+
+@pytest.mark.parametrize(
+    ("waiting", "verdict"), [((1 << 20,), CHANGE), ((1 << 22,), UNDECIDED), ((1 << 26,), CHANGE)]
+)
+def test_only_rows_of_the_compared_buckets_that_waited_leave_them_undecided(
+    waiting: tuple[int, ...], verdict: str
+) -> None:
+    run = with_waits(run_of(seconds, sizes=SIZES, **NCCL), waiting)
+    found, details = of_buckets(run, bucket_bytes=4 * MIB)
+    assert 1 << 23 < details.recommended.bucket_bytes < 1 << 25
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(1, CHANGE), (2, CHANGE), (5, UNDECIDED)])
+def test_a_choice_is_undecided_where_most_of_its_rows_waited(number: int, verdict: str) -> None:
+    slow = dict.fromkeys(("separate", "async", "coalesced", "flat_copy"), (160e-6, 1e-9))
+    run = run_of(by_form({"flat": (10e-6, 1e-9), **slow}), sizes=CHOICE_SIZES[:5], tensors=("16",))
+    advice, _ = only(with_waits(run, CHOICE_SIZES[:number]))
+    assert advice.verdict == verdict
+
+
+def with_waits(run: Run, sizes: Sequence[int]) -> Run:
+    """The run, whose ranks waited for a core all the time at these sizes."""
+    measurements = tuple(
+        each._replace(batches=tuple(
+            batch._replace(elapsed_s=1.0, queued_s=float(each.case.size_bytes in sizes))
+            for batch in each.batches
+        ))
+        for each in run.measurements
+    )  # fmt: skip
+    return run._replace(measurements=measurements)
 
 
 def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:

@@ -17,7 +17,7 @@ from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
 from commbench.answers.cost.cost_models import find_algorithm, find_model, growth
 from commbench.answers.cost.observations import group_shape
-from commbench.answers.explain.explanation import VIEW, explain_row, explain_run
+from commbench.answers.explain.explanation import VIEW, answer, explain_row, explain_run
 from commbench.answers.explain.facts import (
     BANDWIDTH,
     BOTH,
@@ -29,6 +29,7 @@ from commbench.answers.explain.facts import (
     NOT_KNOWN,
     TWICE_RANKS,
     TWICE_SIZE,
+    UNDECIDED,
     Fact,
     bound_facts,
 )
@@ -102,11 +103,11 @@ def why_of(found: Run, size: int, machine: Any = None) -> dict[str, Fact]:
 def test_the_shares_of_a_planted_run_are_found() -> None:
     for size in SIZES:
         why = why_of(run(), size)
-        assert why["latency"].value == pytest.approx(LATENCY, rel=1e-3)
+        assert why["latency"].value.value == pytest.approx(LATENCY, rel=1e-3)
         share = LATENCY / (LATENCY + BETA * size)
-        assert why[LATENCY_SHARE].value == pytest.approx(share, rel=1e-3)
-        assert why[HALF].value == pytest.approx(LATENCY / BETA, rel=1e-3)
-        assert why["model of t"].value == "50 us + S / 1 GB/s"
+        assert why[LATENCY_SHARE].value.value == pytest.approx(share, rel=1e-3)
+        assert why[HALF].value.value == pytest.approx(LATENCY / BETA, rel=1e-3)
+        assert why["model of t"].value == "50.00 us + S / 1.000 GB/s"
         assert "17 sizes of this call, 1 KiB to 64 MiB" in why["model of t"].how
 
 
@@ -114,10 +115,37 @@ def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None
     found = [why_of(run(), size) for size in (1 << 10, 1 << 16, 1 << 24)]
     assert [why[BOUND].value for why in found] == [LATENCY_BOUND, BOTH, BANDWIDTH]
     assert [why[TWICE_SIZE].how for why in found] == [MEASURED] * 3
-    ratios = [why[TWICE_SIZE].value for why in found]
+    ratios = [why[TWICE_SIZE].value.value for why in found]
     assert ratios == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
     last = why_of(run(), SIZES[-1])[TWICE_SIZE]
-    assert (last.how, last.value) == (BY_MODEL, pytest.approx(2.0, abs=0.01))
+    assert (last.how, last.value.value) == (BY_MODEL, pytest.approx(2.0, abs=0.01))
+
+
+def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
+    def scattered(case: Case) -> float:
+        return line(case) * (1.4 if case.size_bytes.bit_length() % 2 else 1.0)
+
+    found = why_of(run(scattered, sizes=SIZES[2:8]), SIZES[7])
+    low, high = found[LATENCY_SHARE].value.ends
+    assert low < 0.4 < high
+    assert found[BOUND].value == UNDECIDED
+    assert found[HALF].value.low < LATENCY / BETA < found[HALF].value.high
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [("5.2ms", "The link bounds it"), ("4.2ms", "perhaps the library reduces in the network"),
+     ("3.9ms", "A ring over this link cannot reach that: the library reduces"),
+     ("2ms", "That is impossible")],
+)  # fmt: skip
+def test_the_link_bounds_a_call_only_up_to_what_rings_reach(time: str, said: str) -> None:
+    found = answer(
+        "all_reduce", None, "1G", "nvlink4", None, print,
+        ranks=8, time=time, dtype=None, timing=None, nodes=None,
+    )  # fmt: skip
+    text = " ".join(VIEW.write(found).split())
+    assert said in text
+    assert ("The link bounds it" in text) == (time == "5.2ms")
 
 
 def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
@@ -127,13 +155,13 @@ def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
         return 100e-6 + 1e-10 * case.size_bytes
 
     for size, latency_s, model, sizes in (
-        (1 << 20, 100e-6, "100 us + S / 10 GB/s", "9 sizes of this call, 256 KiB to 64 MiB"),
-        (1 << 12, 10e-6, "10 us + S / 2.5 GB/s", "8 sizes of this call, 1 KiB to 128 KiB"),
+        (1 << 20, 100e-6, "100.00 us + S / 10.00 GB/s", "9 sizes of this call, 256 KiB to 64 MiB"),
+        (1 << 12, 10e-6, "10.000 us + S / 2.500 GB/s", "8 sizes of this call, 1 KiB to 128 KiB"),
     ):
         why = why_of(run(switches), size)
         assert why["model of t"].value == model
         assert sizes in why["model of t"].how
-        assert why["latency"].value == pytest.approx(latency_s, rel=1e-3)
+        assert why["latency"].value.value == pytest.approx(latency_s, rel=1e-3)
 
 
 def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None:
@@ -142,7 +170,7 @@ def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None
 
     asked = {"mesh": "dp=2,tp=4", "over": ("dp", "tp"), "concurrency": "alone"}
     why = why_of(run(time, sizes=(1 << 20,), world_size=8, **asked), 1 << 20)[TWICE_RANKS]
-    assert (why.value, why.how) == (pytest.approx(1.7), MEASURED)
+    assert (why.value.value, why.how) == (pytest.approx(1.7), MEASURED)
 
 
 def test_one_number_of_ranks_gets_the_formula_of_the_backend_and_says_so() -> None:
@@ -190,7 +218,7 @@ def test_the_formula_of_more_ranks_is_worked_by_hand() -> None:
 
 def test_a_barrier_is_all_latency() -> None:
     why = why_of(run(lambda _: 20e-6, operations=("barrier",)), 0)
-    assert (why[BOUND].value, why[LATENCY_SHARE].value) == (LATENCY_BOUND, 1)
+    assert (why[BOUND].value, why[LATENCY_SHARE].value.value) == (LATENCY_BOUND, 1)
     assert not {"model of t", TWICE_SIZE} & why.keys()
     assert why[TWICE_RANKS].value == pytest.approx((1.0, 2.0))
 
@@ -214,7 +242,7 @@ def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
         "double binary tree (across hosts) of planted; t is 1.28 times that"
     )
     assert why[BOUND].value == BANDWIDTH
-    assert why[LATENCY_SHARE].value == pytest.approx(0.057, abs=0.005)
+    assert why[LATENCY_SHARE].value.value == pytest.approx(0.057, abs=0.005)
     assert why[TWICE_SIZE].value.value == pytest.approx(1.9, abs=0.05)
     assert why[TWICE_SIZE].how == "by the model: 1.36 ms"
     assert why[TWICE_RANKS].value.value == pytest.approx(1.03, abs=0.02)
