@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from operator import attrgetter, itemgetter
 
-from commbench.answers.doctor.checkup import DoctorReport
+from commbench.answers.doctor.checkup import QUIET, DoctorReport
 from commbench.answers.doctor.measure import ModeEffect
 from commbench.output.text import join_words
 from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
@@ -29,7 +29,9 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
     advice = [f"{found.name}: {found.advice}." for found in report.findings]
-    tone = BAD if advice else GOOD if report.trials and not report.ended else ""
+    tone = (
+        BAD if advice else GOOD if report.trials and not (report.ended or report.is_short) else ""
+    )
     return Document(
         "What disturbs measurements on this host",
         (),
@@ -41,7 +43,12 @@ def document(report: DoctorReport) -> Document:
 
 def _answer(report: DoctorReport) -> Iterator[str]:
     yield from (f"{found.message}." for found in report.findings)
-    if not report.findings and not report.ended:
+    done, planned = report.launches
+    if not report.ended and report.is_short:
+        found = "" if report.findings else "No problem was found, but the time was short. "
+        few = f"{done} of {planned} launches were made, too few to judge the CPU modes"
+        yield f"{found}{few}: use more --seconds."
+    elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
         yield "The check was stopped before its end, so the CPU modes are not compared."
@@ -53,10 +60,12 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 def _mode_answers(report: DoctorReport) -> Iterator[str]:
     """Which modes are faster or slower than plain, which are undecided, and what decides them."""
+    # The finding has the figure of quiet.
+    told = [QUIET] * any(found.name == "quiet_slower" for found in report.findings)
     changed = [
         f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
         for effect in report.small
-        if effect.verdict in CHANGED
+        if effect.verdict in CHANGED and effect.mode not in told
     ]
     if changed:
         yield f"Small calls in a CPU mode: {join_words(changed)}."
@@ -134,7 +143,7 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
     done, planned = report.launches
-    if 0 < done < planned:
+    if 0 < done < planned and (report.ended or not report.is_short):
         how = "" if report.ended else ": use more --seconds"
         notes.append(f"It made {done} of {planned} launches{how}.")
     yield Items(notes)
