@@ -150,7 +150,7 @@ class SoakStatus:
     def __init__(
         self, before_s: float, most_s: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`before_s` of `most_s` seconds had passed before the first text, which starts the clock."""
+        """`before_s` of `most_s` seconds had passed before the first text."""
         self.wrong = 0
         self._clock, self._before_s, self._most_s = clock, before_s, most_s
         self._started: float | None = None

@@ -108,8 +108,8 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         """Whether the time ended before each mode had the launches that a verdict needs."""
         done, planned = self.launches
         tried = Counter(trial.mode for trial in self.trials if trial.points)
-        fewest = min(tried[mode] for mode in (measure.PLAIN, QUIET))
-        return bool(self.trials) and done < planned and fewest < measure.FEWEST_LAUNCHES
+        fewest = min(tried.values(), default=0)
+        return 0 < done < planned and fewest < measure.FEWEST_LAUNCHES
 
     @property
     def modes(self) -> tuple[measure.ModeEffect, ...]:
@@ -231,15 +231,16 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     system = report.gpu_system or GpuSystem()
     reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
     busiest = ", ".join(f"{name} {cores:.1f} cores" for name, cores in facts.busiest)
+    which = (
+        f"before the measurement: {busiest}" if busiest else "which ones, cannot be seen from here"
+    )
     quiet = measure.compare_mode(report.trials, QUIET, measure.SMALL)
     return {
         "figure": figure,
         "percent": format_share(figure),
         "time": format_time(figure),
         "facts": facts,
-        "busiest": f"; before the measurement: {busiest}"
-        if busiest
-        else "; which ones, cannot be seen from here",
+        "which": which,
         "quiet": ratio_with_interval_text(quiet and quiet.ratio),
         "governors": ", ".join(facts.governors),
         "mode": _better(report)[1],

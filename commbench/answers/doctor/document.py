@@ -29,9 +29,8 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
     advice = [f"{found.name}: {found.advice}." for found in report.findings]
-    tone = (
-        BAD if advice else GOOD if report.trials and not (report.ended or report.is_short) else ""
-    )
+    is_judged = report.trials and not (report.ended or report.is_short)
+    tone = BAD if advice else GOOD if is_judged else ""
     return Document(
         "What disturbs measurements on this host",
         (),
@@ -47,7 +46,7 @@ def _answer(report: DoctorReport) -> Iterator[str]:
     if not report.ended and report.is_short:
         found = "" if report.findings else "No problem was found, but the time was short. "
         few = f"{done} of {planned} launches were made, too few to judge the CPU modes"
-        yield f"{found}{few}: use more --seconds."
+        yield f"{found}{few}: {_more_seconds(report)}."
     elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
@@ -69,14 +68,20 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     ]
     if changed:
         yield f"Small calls in a CPU mode: {join_words(changed)}."
-    if unknown := [effect.mode for effect in report.small if effect.verdict == UNDECIDED]:
+    unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
+    if unknown and not report.is_short:
         done, planned = report.launches
-        seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
-        more = ceil(seconds / 10) * 10
-        what = f"run `commbench doctor --seconds {more}`" if done < planned else (
+        what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 6 --seconds 180`"
         )  # fmt: skip
         yield f"Undecided, faster or slower than plain: {join_words(unknown)}; {what}."
+
+
+def _more_seconds(report: DoctorReport) -> str:
+    """What makes all launches that were planned."""
+    done, planned = report.launches
+    seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
+    return f"run `commbench doctor --seconds {ceil(seconds / 10) * 10}`"
 
 
 LIMIT_COLUMNS = (

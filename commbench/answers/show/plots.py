@@ -222,6 +222,7 @@ def _picture(
         title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
     elif not has_busbw and not has_waited:
         title += f": {_time_range(curves)}"
+    peaks = peaks * (not has_waited)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
