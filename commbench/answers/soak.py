@@ -336,8 +336,9 @@ def soak_blocks(result: SoakResult) -> Iterator[Block]:
     part = f"checks took {format_percent(result.check_share)} of the time"
     planned_s, late = result.planned_s or inf, ""
     if result.elapsed_s > LATE * planned_s:
-        late = f", {planned_s:,.0f} s were asked for, and the last batch ended later"
-    yield Items([f"{result.cycles:,} cycles in {result.elapsed_s:,.0f} s{late}; {part}."])
+        late = f" (asked for: {planned_s:,.0f} s; the last batch ended later)"
+    cycles = f"{result.cycles:,} cycle{'s' * (result.cycles != 1)}"
+    yield Items([f"{cycles} in {result.elapsed_s:,.0f} s{late}; {part}."])
 
 
 _WRONG = (
