@@ -121,7 +121,8 @@ def more_time(header: RunHeader | None = None, **values: str | float) -> str:
     """`--budget 2`, or ten times the budget of the run; `--iters` where the run was asked for a
     number of iterations, which takes no budget. Other options come first."""
     if header and header.plan.is_soak:
-        return write_options(header, duration=10 * (header.plan.soak_s or MINUTE_S))
+        name = "duration" if is_in_process(header) else "for"
+        return write_options(header, **{name: 10 * (header.plan.soak_s or MINUTE_S)})
     if header and header.plan.iterations:
         return write_options(header, **{**values, "iters": 10 * header.plan.iterations})
     budget_s = max(BUDGET_S, 10 * header.plan.budget_s if header else 0.0)

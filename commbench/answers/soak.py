@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import chain, pairwise
-from math import exp, hypot, log, pi, sqrt
+from math import exp, hypot, inf, log, pi, sqrt
 from operator import attrgetter
 from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
@@ -42,6 +42,8 @@ TENTH, FEWEST = 10, 6
 """The ends that are compared have a tenth of the cycles, but at least FEWEST, for an interval."""
 MINUTE_S, FEWEST_MINUTES = 60.0, 5
 """With fewer minutes, nobody knows how much they usually differ."""
+LATE = 1.05
+"""A soak that lasted more times as long as was asked for says why."""
 
 
 class Point(NamedTuple):
@@ -324,14 +326,19 @@ def soak_blocks(result: SoakResult) -> Iterator[Block]:
     """Wrong elements by rank, slow minutes, and every case, the worst first."""
     yield Table("Wrong elements by rank", _WRONG, result.wrong, tone=lambda _: BAD)
     yield Table("Slow minutes", _MINUTES, result.slow_minutes)
-    title = "From the first tenth of the cycles to the last"
+    is_known = any(row.drift for row in result.rows)
+    title = "From the first tenth of the cycles to the last" if is_known else "All cycles"
     yield Table(
         title, _CASES, result.rows, attrgetter("case.title"),
         "case", lambda row: BAD if row.wrong or row.drift_verdict == SLOWER else "",
         result.rows[:MOST_ROWS],
     )  # fmt: skip
     part = f"checks took {format_percent(result.check_share)} of the time"
-    yield Items([f"{result.cycles:,} cycles in {result.elapsed_s:,.0f} s; {part}."])
+    planned_s, late = result.planned_s or inf, ""
+    if result.elapsed_s > LATE * planned_s:
+        late = f" (asked for: {planned_s:,.0f} s; the last batch ended later)"
+    cycles = f"{result.cycles:,} cycle{'s' * (result.cycles != 1)}"
+    yield Items([f"{cycles} in {result.elapsed_s:,.0f} s{late}; {part}."])
 
 
 _WRONG = (
@@ -351,7 +358,7 @@ _MINUTES = (
 _CASES = (
     Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, cells.BYTES),
     Column("cycles", lambda row: len(row.points), NUMBER, 3),
-    Column("median", attrgetter("time_s"), TIME),
+    Column("median\nof cycles", attrgetter("time_s"), TIME),
     Column("first", attrgetter("first_s"), TIME, 6),
     Column("last", attrgetter("last_s"), TIME, 6),
     Column("last / first", attrgetter("drift"), cells.RATIO_WITH_INTERVAL),

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 from unicodedata import combining, east_asian_width
 
-BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
+STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+BOLD, RED, GREEN, YELLOW, PLAIN = STYLES
 _STYLE = re.compile("(" + "|".join(map(re.escape, STYLES)) + ")")
 
 

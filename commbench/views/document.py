@@ -15,8 +15,8 @@ from commbench.views.cells import NUMBER, TEXT, Column
 if TYPE_CHECKING:
     from commbench.views.pictures import Picture
 
-GOOD, BAD = "good", "bad"
-"""Tones of an answer or a row; empty for neither."""
+GOOD, BAD, UNSURE = "good", "bad", "unsure"
+"""Tones of an answer or a row; empty for none of them."""
 
 
 class Text(NamedTuple):
@@ -49,7 +49,7 @@ class Table(NamedTuple):
     else a line above the rows that have the same."""
     label_heading: str = ""
     tone: Callable[[Any], str] | None = None
-    """GOOD, BAD or empty for a row."""
+    """GOOD, BAD, UNSURE or empty for a row."""
     brief: Sequence[Any] | None = None
     """The rows that a terminal shows unless all are asked for; None for all."""
     is_long: bool = False

@@ -133,7 +133,7 @@ def draw(picture: plot.Picture, width: float = WIDTH) -> Figure:
     notes = [
         line
         for note in (*picture.notes, *layout.notes)
-        for line in plot.wrap(plot.plain(note), plot.SMALL, inner)
+        for line in plot.wrap(plot.plain(note.replace("`", "")), plot.SMALL, inner)
     ]
     texts = (
         (

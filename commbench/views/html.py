@@ -76,6 +76,7 @@ def write(document: doc.Document, _: bool = False) -> str:
             for picture in map(without_said, block.draw())
         ],
         bad=doc.BAD,
+        unsure=doc.UNSURE,
     )
     return text + "\n"
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
-from commbench.output.text import BOLD, GREEN, RED, WIDTH, clean, fill, style, width
+from commbench.output.text import BOLD, GREEN, RED, WIDTH, YELLOW, clean, fill, style, width
 from commbench.output.text import table as table_lines
 from commbench.units import format_count
 from commbench.views import document as doc
 from commbench.views.cells import TEXT, Column
 
-STYLES = {doc.GOOD: GREEN, doc.BAD: RED}
+STYLES = {doc.GOOD: GREEN, doc.BAD: RED, doc.UNSURE: YELLOW}
 NARROWEST = 16
 """Columns of a terminal for text that is wrapped, at least."""
 Filled = tuple[Column, list[str]]

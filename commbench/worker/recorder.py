@@ -145,6 +145,8 @@ class Recorder(RunCollector):
         self._soak.wrong += sum(check.wrong_elements)
 
     def advanced(self, done: float) -> None:
+        if self._soak:  # the batch that has ended may have been a long one
+            self._progress.started(self._soak.text)
         self._progress.advanced(done)
 
     def finished(self, measurement: Measurement) -> None:

@@ -21,7 +21,7 @@ from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
-from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table
+from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
 
 MOST_ROWS = 20
 """Rows of one rule that a terminal shows, unless all are asked for."""
@@ -34,6 +34,7 @@ WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "ca
 _SAID = {FAIL: "failed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
+_ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 
 
 def document(gate: GateResult) -> Document:
@@ -129,7 +130,7 @@ def _table(checks: Collection[RowCheck]) -> Table:
         columns,
         checks,
         lambda c: c.case.title_without(*["operation"] * bool(c.case.step)),
-        tone=lambda check: BAD if check.effect in (FAIL, NO_VERDICT) else "",
+        tone=lambda check: _ROW_TONES.get(check.effect, ""),
         brief=[*islice(checks, MOST_ROWS * is_shown)],
     )
 

@@ -8,6 +8,7 @@ from math import exp, log
 from typing import Any
 
 from commbench import units
+from commbench.analysis.statistics import Z
 from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
@@ -236,11 +237,18 @@ def residual_picture(machine: Machine) -> Picture:
     )
 
 
+def _residual(fitted: FittedModel, point: Point) -> Estimate:
+    """The measured time over the fitted one, with the 95 % interval of the measured one."""
+    value = ratio(fitted, point)
+    factor = exp(Z * point.uncertainty)
+    return Estimate(value, value / factor, value * factor) if factor > 1 else Estimate(value)
+
+
 def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
     by_size = len({point.size_bytes for point in fitted.points}) > 1
     pairs: Iterator[tuple[tuple[int, bool], tuple[float, Estimate | None]]] = (
         ((point.world_size, point.is_left_out),
-         (point.size_bytes if by_size else point.world_size, Estimate(ratio(fitted, point))))
+         (point.size_bytes if by_size else point.world_size, _residual(fitted, point)))
         for point in fitted.points
     )  # fmt: skip
     series = [

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from commbench.output.text import read_sections
 from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
 from commbench.units import format_bytes, format_share, format_time
 from commbench.validation import require_within
+from commbench.views.cells import ratio_with_interval_text
 from commbench.views.formats import Result, fields_of
 
 SHORTEST_S, LONGEST_S = 1e-3, 86400.0
@@ -100,6 +102,14 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         refused = {trial.mode for trial in self.trials if trial.trouble}
         done = sum(bool(trial.points) for trial in self.trials)
         return done, self.request.rounds * (len(measure.MODES) - len(refused))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the time ended before each mode had the launches that a verdict needs."""
+        done, planned = self.launches
+        tried = Counter(trial.mode for trial in self.trials if trial.points)
+        fewest = min(tried.values(), default=0)
+        return 0 < done < planned and fewest < measure.FEWEST_LAUNCHES
 
     @property
     def modes(self) -> tuple[measure.ModeEffect, ...]:
@@ -220,13 +230,18 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
     reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
-    busiest = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
+    busiest = ", ".join(f"{name} {cores:.1f} cores" for name, cores in facts.busiest)
+    which = (
+        f"before the measurement: {busiest}" if busiest else "which ones, cannot be seen from here"
+    )
+    quiet = measure.compare_mode(report.trials, QUIET, measure.SMALL)
     return {
         "figure": figure,
         "percent": format_share(figure),
         "time": format_time(figure),
         "facts": facts,
-        "busiest": busiest or "none is visible from here",
+        "which": which,
+        "quiet": ratio_with_interval_text(quiet and quiet.ratio),
         "governors": ", ".join(facts.governors),
         "mode": _better(report)[1],
         "launches": more_launches(),

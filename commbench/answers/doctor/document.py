@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from operator import attrgetter, itemgetter
 
-from commbench.answers.doctor.checkup import DoctorReport
+from commbench.answers.doctor.checkup import QUIET, DoctorReport
 from commbench.answers.doctor.measure import ModeEffect
 from commbench.output.text import join_words
 from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
@@ -29,7 +29,8 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
     advice = [f"{found.name}: {found.advice}." for found in report.findings]
-    tone = BAD if advice else GOOD if report.trials and not report.ended else ""
+    is_judged = report.trials and not (report.ended or report.is_short)
+    tone = BAD if advice else GOOD if is_judged else ""
     return Document(
         "What disturbs measurements on this host",
         (),
@@ -41,7 +42,12 @@ def document(report: DoctorReport) -> Document:
 
 def _answer(report: DoctorReport) -> Iterator[str]:
     yield from (f"{found.message}." for found in report.findings)
-    if not report.findings and not report.ended:
+    done, planned = report.launches
+    if not report.ended and report.is_short:
+        found = "" if report.findings else "No problem was found, but the time was short. "
+        few = f"{done} of {planned} launches were made, too few to judge the CPU modes"
+        yield f"{found}{few}: {_more_seconds(report)}."
+    elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
         yield "The check was stopped before its end, so the CPU modes are not compared."
@@ -53,21 +59,29 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 def _mode_answers(report: DoctorReport) -> Iterator[str]:
     """Which modes are faster or slower than plain, which are undecided, and what decides them."""
+    # The finding has the figure of quiet.
+    told = [QUIET] * any(found.name == "quiet_slower" for found in report.findings)
     changed = [
         f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
         for effect in report.small
-        if effect.verdict in CHANGED
+        if effect.verdict in CHANGED and effect.mode not in told
     ]
     if changed:
         yield f"Small calls in a CPU mode: {join_words(changed)}."
-    if unknown := [effect.mode for effect in report.small if effect.verdict == UNDECIDED]:
+    unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
+    if unknown and not report.is_short:
         done, planned = report.launches
-        seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
-        more = ceil(seconds / 10) * 10
-        what = f"run `commbench doctor --seconds {more}`" if done < planned else (
+        what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 6 --seconds 180`"
         )  # fmt: skip
         yield f"Undecided, faster or slower than plain: {join_words(unknown)}; {what}."
+
+
+def _more_seconds(report: DoctorReport) -> str:
+    """What makes all launches that were planned."""
+    done, planned = report.launches
+    seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
+    return f"run `commbench doctor --seconds {ceil(seconds / 10) * 10}`"
 
 
 LIMIT_COLUMNS = (
@@ -134,7 +148,7 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
     done, planned = report.launches
-    if 0 < done < planned:
+    if 0 < done < planned and (report.ended or not report.is_short):
         how = "" if report.ended else ": use more --seconds"
         notes.append(f"It made {done} of {planned} launches{how}.")
     yield Items(notes)

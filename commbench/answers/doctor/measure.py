@@ -245,6 +245,8 @@ def measure_copy_rate(cores: int, cache_bytes: int, seconds: float) -> Estimate 
 
 # CPU modes
 
+FEWEST_LAUNCHES = 3
+"""Of each of two modes: noise alone separates so many in 10 % of cases (compare_mode)."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 SMALL, LARGE = SIZES[:-1], SIZES[-1:]

@@ -25,6 +25,9 @@ from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures
 from commbench.views.formats import View, fields_of, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
 
+ENOUGH_NODES, FAR_TIMES = 8, 10.0
+"""With fewer nodes the limit is far higher: by simulation of slow_nodes with normal times, it is 28
+deviations of a node for 5 nodes, 14 for 6, and 9 to 10 for 8 to 24."""
 MOST_NAMED = 4
 """Nodes that the answer names."""
 MOST_ROWS = 6
@@ -113,6 +116,10 @@ def _least(groups: Sequence[Group]) -> str:
     """How slow a node must be to be named, in the group where it must be slowest."""
     if not (known := [group.least for group in groups if group.least is not None]):
         return ""
+    nodes = min(group.nodes for group in groups if group.least == max(known))
+    if 1 + max(known) > FAR_TIMES and nodes < ENOUGH_NODES:
+        few = f"{format_count(nodes, 'node')} are too few to name a slow one"
+        return f" {few}: measure {ENOUGH_NODES} or more."
     percent, times = format_rough_percent(max(known)), format_times_up(1 + max(known))
     by = f"{percent} longer" if max(known) < 1 else f"{times} times as long"
     return f" A node that takes {by} in all cases would be named."

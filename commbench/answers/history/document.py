@@ -89,6 +89,7 @@ def _unknown(trend: Trend) -> Iterator[str]:
         rows = "No row has" if len(lacks) == len(trend.series) else f"{every} fewer than"
         ends = " to ".join(map(str, dict.fromkeys((min(lacks), max(lacks)))))
         yield f"{rows} the {FEWEST} runs that a step needs: {ends} more."
+        yield f"A level needs {SHORTEST} runs."
 
 
 def _waits(trend: Trend) -> Iterator[str]:
@@ -106,7 +107,11 @@ def _waits(trend: Trend) -> Iterator[str]:
 def _level_text(found: FittedSeries) -> str:
     """The level with its digits, or how many runs it needs."""
     lacks = SHORTEST - found.last.number
-    return cells.time_text(found.last.level) if found.last.level else f"needs {lacks} more"
+    return (
+        cells.time_text(found.last.level)
+        if found.last.level
+        else f"after {format_count(lacks, 'more run')}"
+    )
 
 
 def rows_of(change: Change, trend: Trend) -> str:

@@ -163,11 +163,10 @@ def _whole_table(found: StepReplay) -> Table:
     columns = (
         Column("", attrgetter("name"), cells.TEXT),
         Column("time", attrgetter("time"), cells.TIME),
-        Column("95 %\ninterval", attrgetter("time"), cells.TIME_INTERVAL, 7),
+        Column("95 %\ninterval", attrgetter("time"), cells.TIME_INTERVAL, 8),
         Column("over the step\nof the trace", attrgetter("over_step"), cells.RATIO, 6),
         Column("over all calls\n" + WHOLE[found.baseline].removeprefix("all calls "),
-               attrgetter("over_baseline"), cells.RATIO, 8),
-        Column("95 % ", attrgetter("over_baseline"), cells.RATIO_INTERVAL, 7),
+               attrgetter("over_baseline"), cells.RATIO_WITH_INTERVAL),
     )  # fmt: skip
     return Table("Whole step", columns, [*whole_rows(found)])
 

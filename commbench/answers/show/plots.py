@@ -11,15 +11,16 @@ from functools import partial
 from operator import itemgetter, truediv
 from pathlib import Path
 
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.load import as_loaded_run
-from commbench.analysis.rows import make_rows
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.expect.curve_document import curves_text
 from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.show.rows import busbw_of, time_of, without_parts
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak import soak_pictures
 from commbench.errors import UnavailableError
@@ -29,7 +30,7 @@ from commbench.results.schema import Run
 from commbench.stats import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import bandwidth_text, time_text
+from commbench.views.cells import bandwidth_interval_text, bandwidth_text, in_brackets, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -68,6 +69,19 @@ def describe_shapes(runs: Sequence[Run]) -> list[str]:
     """What one run found about its shapes of communication, in a line."""
     found = [shapes_sentence(run.header, find_shapes(make_rows(run))) for run in runs[:1]]
     return [*filter(None, found)] if len(runs) == 1 else []
+
+
+def _highest(rows: Sequence[ResultRow], curves: CurveSet) -> ResultRow | None:
+    """The row of the highest bus bandwidth, of those that the text's summary has."""
+    told = {row.case for row in without_parts(rows)}
+    peaks = [peak for curve in curves.curves if (peak := curve.peak) and peak.case in told]
+    return max(peaks, key=lambda row: row.busbw or 0.0, default=None)
+
+
+def _waited(rows: Sequence[ResultRow], highest: ResultRow | None) -> list[str]:
+    """That ranks waited for a core, where the text has no headline for that reason."""
+    found = waited_sentences([row.queued_share for row in rows if row.time])
+    return found or (waited_sentences([highest.queued_share]) if highest else [])
 
 
 def describe_busbw(curves: CurveSet) -> str:
@@ -159,12 +173,15 @@ def _curve_pictures(
     asked = [("busbw", with_busbw, busbw), ("time", drawn, [TIMES])]
     if is_whole:
         asked = [("plot", drawn, [*busbw, TIMES])]
-    answer = describe_shapes(runs)
+    rows = [row for run in runs for row in make_rows(run)]
+    highest = _highest(rows, with_busbw)
+    waited = _waited(rows, highest)
+    answer = [*waited, *describe_shapes(runs)]
     notes = [*answer, *describe_runs(runs, curves.common), *published_note]
     if left_out := len(curves.others) - len(others):
         notes.append(f"{left_out} more runs or variants are not drawn")
     return [
-        _picture(name, own, scales, lines, notes, bool(answer))
+        _picture(name, own, scales, lines, notes, bool(answer), bool(waited), highest)
         for name, own, scales in asked
         if scales
     ]
@@ -188,20 +205,24 @@ def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]
 
 def _picture(
     name: str, curves: CurveSet, scales: Sequence[pictures.Axis], lines: Sequence[Mark],
-    notes: Sequence[str], has_answer: bool,
+    notes: Sequence[str], has_answer: bool, has_waited: bool, highest: ResultRow | None,
 ) -> Picture:  # fmt: skip
     """One column of panels, or, where all curves would be too many for one panel, a panel for each
-    operation."""
+    operation. The title has no figure where ranks have waited for a core."""
     operations, is_split = curves.operations, curves.is_split
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
     beside = f", {only}" if only else ""
     peaks = [describe_busbw(curves)] * has_busbw
-    title = f"Time of {shown}{beside}: {_time_range(curves)}"
-    if has_busbw:
-        highest = max((c.peak for c in curves.curves if c.peak), key=lambda row: row.busbw or 0.0)
-        title = f"{shown}{beside}: up to {bandwidth_text(busbw_of(highest))} GB/s"
+    title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
+    if has_busbw and highest and not has_waited:
+        busbw = busbw_of(highest)
+        interval = in_brackets(bandwidth_interval_text(busbw))
+        title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
+    elif not has_busbw and not has_waited:
+        title += f": {_time_range(curves)}"
+    peaks = peaks * (not has_waited)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
@@ -291,5 +312,6 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     if left_out := len(curves.curves) - len(shown):
         notes.append(f"{left_out} more are not drawn")
     panel = pictures.Bars("Time of a call", rows, TIMES)
-    title = f"Time of {what}{at}: {_time_range(curves)}"
-    return Picture("time", title, describe_time(curves), [panel], notes)
+    waited = _waited([row for run in runs for row in make_rows(run)], None)
+    title = f"Time of {what}{at}" + ("" if waited else f": {_time_range(curves)}")
+    return Picture("time", title, describe_time(curves), [panel], [*waited, *notes])

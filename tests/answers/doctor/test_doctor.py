@@ -182,6 +182,13 @@ def test_the_answer_says_which_modes_are_undecided_and_what_decides(
     assert any(f"plain: batch; {advice}" in text for text in said)
 
 
+def test_a_check_that_was_too_short_finds_no_host_sound() -> None:
+    request = DoctorOptions(ranks=2, rounds=3, seconds=3)
+    found = document(checkup(trials=trials({"plain": (1e-4,)}), request=request))
+    assert "1 of 15 launches were made, too few to judge" in " ".join(found.answer)
+    assert "No problems found" not in " ".join(found.answer) and found.tone == ""
+
+
 def test_a_check_that_was_stopped_claims_nothing() -> None:
     stopped = whole(ended=Interrupted("stopped by SIGINT"), facts=facts())
     found = document(stopped)

@@ -14,8 +14,8 @@ from commands import Commbench
 from synthetic_fleet import asked_plan, synthetic_fleet, synthetic_node
 
 import commbench as api
-from commbench.answers.fleet.document import since_lines
-from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
+from commbench.answers.fleet.document import _least, since_lines
+from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, Group
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
 
@@ -253,3 +253,17 @@ def test_a_history_without_a_step_says_so(kept: Path, copied: Path) -> None:
     synthetic_node(copied / "other", "node55", large, seed=4)
     found = {node.name: node for node in api.fleet(copied, db=kept).nodes}
     assert since_lines(found["node55"].past) == ["Its history has 0 runs; a step needs 6"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "least", "text"),
+    [
+        (5, 1100.0, "5 nodes are too few to name a slow one: measure 8 or more."),
+        (5, 0.3, "A node that takes 30 % longer in all cases would be named."),
+        (40, 20.0, "A node that takes 21 times as long in all cases would be named."),
+    ],
+)
+def test_few_nodes_are_told_that_more_would_name_a_slow_one(
+    nodes: int, least: float, text: str
+) -> None:
+    assert _least([Group({}, nodes, 20, 0.1, least)]).strip() == text

@@ -63,6 +63,25 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     assert len(list(folder.iterdir())) == 6
 
 
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_title_has_an_interval_and_no_figure_where_ranks_waited_for_a_core(share: float) -> None:
+    cases, found = (wishes := plan(sizes=(1024, 4096))).cases(), []
+    for case in cases:
+        own = [[1e-4 * (10 + i) for i in range(20)] for _ in range(5)]
+        found.append(
+            Measurement(case, "ok", batches=batches(*own, elapsed_s=0.1, queued_s=0.1 * share))
+        )
+    pictures = run_pictures([Run("results/made-up", header(wishes, "made-up"), tuple(found), None)])
+    titles, waited = [each.title for each in pictures], "Ranks waited for a core most of the time"
+    if share < 0.5:
+        assert re.search(r": up to [\d.]+ GB/s \([\d.]+ … [\d.]+\)$", titles[0])
+        assert not any(waited in " ".join(each.notes) for each in pictures)
+    else:
+        assert titles[0].startswith("Bus bandwidth of ") and not re.search(r"\d", "".join(titles))
+        assert all(each.notes[0].startswith(waited) for each in pictures)
+        assert "Highest bus bandwidth" not in " ".join(note for p in pictures for note in p.notes)
+
+
 NEEDS_TWO = "no plot: it needs two sizes or two operations"
 
 
