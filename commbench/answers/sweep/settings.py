@@ -85,7 +85,8 @@ def make_settings(
             hint = f"{lists}; --env varies environment variables"
             raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
         close = closest(fixed[0], VARIED_OPTIONS)
-        guess = f"did you mean --vary {close}? " if close else ""
+        several = f"known: {', '.join(VARIED_OPTIONS)}; "
+        guess = f"did you mean --vary {close}? " if close else several
         raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
