@@ -39,7 +39,7 @@ class CommbenchError(Exception):
     """The module whose function `worded` writes a text in the words of the user of this process."""
     exit_code = 2
     run: Any = None
-    """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
+    """What was recorded until then: a Run, SweepResult or PreflightResult; None for nothing."""
 
     def __init__(
         self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True

@@ -146,7 +146,7 @@ class RunOptions(CallOptions):
     timeout: float = _where(
         "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s",
         limits=(1, MONTH_S),
-    )
+    )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "

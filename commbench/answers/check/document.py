@@ -275,9 +275,7 @@ def gate_junit(gate: GateResult) -> bytes:
         for result in gate.results
     ]
     rows = "\n".join(_line(check) for result in gate.results for check in result.checks)
-    whole = ci.JUnitCase(
-        "verdict", outcomes[gate.outcome], verdict(gate), gate.outcome, body=rows
-    )
+    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome, body=rows)
     title = f"commbench check: {gate_title(gate)}"
     return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)
 
