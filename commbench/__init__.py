@@ -27,18 +27,20 @@ _MODULES = dict.fromkeys(__all__, "commbench.api") | {
 """Where each public name is defined."""
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-    from types import FunctionType
+if not TYPE_CHECKING:  # a type checker reads the imports above
 
-    if name not in _MODULES:
-        raise AttributeError(f"module 'commbench' has no attribute {name!r}")
-    found = getattr(import_module(_MODULES[name]), name)
-    if isinstance(found, FunctionType):
-        from commbench.validation import public
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+        from types import FunctionType
 
-        return public(found, __name__)
-    return found
+        if name not in _MODULES:
+            raise AttributeError(f"module 'commbench' has no attribute {name!r}")
+        found = getattr(import_module(_MODULES[name]), name)
+        if isinstance(found, FunctionType):
+            from commbench.validation import public
+
+            return public(found, __name__)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -39,7 +39,7 @@ class CommbenchError(Exception):
     """The module whose function `worded` writes a text in the words of the user of this process."""
     exit_code = 2
     run: Any = None
-    """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
+    """What was recorded until then: a Run, SweepResult or PreflightResult; None for nothing."""
 
     def __init__(
         self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True
@@ -84,17 +84,17 @@ class UsageError(CommbenchError):
         """Put an option before the message, unless that names one of these already: the only one
         whose value it quotes, or the one that is known."""
         message, hint = self.texts
-        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:].rstrip("s")) for flag in values)
+        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:]) for flag in values)
         if not re.search(rf"^--|--({names})|^(unknown )?({names})", message):
             quoted = [
                 flag
                 for flag, given in values.items()
                 for value in (given if isinstance(given, list | tuple) else [given])
                 for text in {str(value), *str(value).split(":")}
-                if repr(text) in message
+                if repr(text) in message or message == f"{value} is no run"
             ]
             if is_known or len({*quoted}) == 1:
-                begins = message[:1] == "'" and "'" in message[1:]
+                begins = re.match("'.*'|.* is no run$", message)
                 self.texts = f"{[*quoted, *values][0]}{' ' if begins else ': '}{message}", hint
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:

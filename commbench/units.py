@@ -56,7 +56,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
     if not 0 < size <= LARGEST_SIZE:
-        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1 PiB")
+        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1024T")
     return int(size)
 
 

@@ -272,7 +272,8 @@ def plain(value: Any) -> Any:
 def _is_a(value: Any, kind: Any) -> bool:
     if isinstance(kind, str):
         return any(base.__name__ == kind for base in type(value).__mro__)
-    return isinstance(value, kind)
+    is_bytes = kind is Sequence and isinstance(value, bytes)  # no list of anything
+    return isinstance(value, kind) and not is_bytes
 
 
 def as_path(name: str, value: str | PathLike[str]) -> Path:
@@ -289,8 +290,8 @@ def require_within(name: str, value: float | None, low: float, high: float) -> N
     """Raise UsageError for a value outside of [low, high]; None passes."""
     if value is not None and not low <= value <= high:
         given = value if isinstance(value, int) else f"{value:.12g}"
-        least = "above 0" if value <= 0 < low < 1 else f"at least {low:.12g}"
-        limit = least if value < low else f"at most {high:.12g}"
+        least = "above 0" if not value > 0 and 0 < low < 1 else f"at least {low:.12g}"
+        limit = f"at most {high:.12g}" if value > high else least
         raise value_error(name, f"is {given}", f"it must be {limit}")
 
 

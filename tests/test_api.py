@@ -199,6 +199,14 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
         ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
         ("sweep(vary={'calls': 'a'})", "only one setting", "several"),
+        ("predict('published:h100', ranks=['8', None])", "'8,None' are no numbers of", "8,64"),
+        ("predict('published:h100', ranks=8, sizes=[1.5])", "'1.5' is not a whole number", ": 1"),
+        ("predict('published:h100', ranks=8, sizes=b'1K')", "sizes cannot be b'1K'", "give a"),
+        ("load(5)", "run=5 is no run", "give a Run"),
+        ("compare(5, 6)", "a=5 is no run", "give a Run"),
+        ("run(sizes=-4)", "sizes: size -4 is below 1", "such as 1K"),
+        ("run(budget=float('nan'))", "budget is nan", "must be above 0"),
+        ("report()", "a report is about one run", "name at least one run"),
         ("pairs(op='p2p')", "unknown option 'op'", "help(commbench.pairs) lists all"),
     ],
 )
@@ -278,8 +286,10 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     files = commbench.plot(one, commbench.load(log, op="all_reduce"), output=tmp_path / "plots")
     assert [file.name for file in files] == ["busbw.png", "time.png"]
     assert [each.name for each in commbench.load(one).plot().pictures] == ["busbw", "time"]
-    assert commbench.plot(one) == [] and not [*Path(one).rglob("*.png")]
-    assert commbench.plot(one, output=tmp_path / "x.svg", peak="10GB/s") == [tmp_path / "x.svg"]
+    shown = commbench.plot(one)
+    assert shown and repr(shown) == "<2 pictures>" and not [*shown, *Path(one).rglob("*.png")]
+    svg = tmp_path / "x.svg"
+    assert commbench.plot(one, output=svg, peak="10GB/s").paths == (svg,)
     assert "peak 10 GB/s" in (tmp_path / "x.svg").read_text()
     with pytest.raises(UsageError, match="there is no run to plot"):
         commbench.plot()
@@ -363,6 +373,10 @@ def test_a_type_checker_knows_the_keywords(tmp_path: Path) -> None:
         "commbench.run(op=3)\n"
         "commbench.measure(group=None, budget=1, launches=2)\n"
         "commbench.sweep(vary={}, label='a', iters='5')\n"
+        "commbench.compar('x')\n"
+        "commbench.workload.load(3)\n"
+        "commbench.history.add('x').runs\n"
+        "commbench.workload.load('x').step\n"
     )
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--follow-imports=silent", str(program)],
@@ -370,8 +384,9 @@ def test_a_type_checker_knows_the_keywords(tmp_path: Path) -> None:
     )  # fmt: skip
     lines = [line.partition("program.py:")[2] for line in checked.stdout.splitlines()]
     errors = [line for line in lines if ": error: " in line]
-    assert [line.partition(":")[0] for line in errors] == ["3", "4", "5"], checked.stdout
+    assert [line.partition(":")[0] for line in errors] == [*"3456789"], checked.stdout
     assert 'Unexpected keyword argument "launches" for "measure"' in errors[1]
+    assert '"list[Added]" has no attribute "runs"' in errors[5]
 
 
 def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
@@ -456,7 +471,7 @@ def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     if name in PICTURED:
         drawn = result.plot(tmp_path)
         assert all(file.parent == tmp_path for file in drawn)
-        assert drawn._repr_html_().count("<img ") == len(drawn) >= 1
+        assert drawn._repr_html_().count("<img ") == len(drawn.paths) >= 1
     elif not name.startswith("run"):
         with pytest.raises(UnavailableError, match="there is no picture"):
             result.plot()

@@ -341,5 +341,5 @@ def test_what_has_no_clear_meaning_is_refused_with_the_reason(message: str) -> N
         with pytest.raises(UsageError, match=message) as refused:
             read(text)
         if message == "is out of range":
-            assert refused.value.hint == "sizes go from 1 byte to 1 PiB"
+            assert refused.value.hint == "sizes go from 1 byte to 1024T"
     assert len(units.parse_sizes(f"1-{units.MOST_SIZES}:+1")) == units.MOST_SIZES

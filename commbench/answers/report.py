@@ -73,7 +73,8 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
         return Contents(found, runs)
     if len(what) != 1:
         known = "a report is about one run, several runs, one check or one sweep"
-        raise UsageError(known, "make a report of each")
+        hint = "make a report of each" if what else "name at least one run"
+        raise UsageError(known, hint)
     match what[0]:
         case LoadedRun(run=None) as rows:
             raise UsageError(

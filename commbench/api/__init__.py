@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
+    from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
     from commbench.api.keywords import SweepKeywords
@@ -77,14 +78,16 @@ _LAZY = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import what measures or reports when it is used."""
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(f"commbench.{module}"), name)
-    if name in ("history", "workload"):
-        return import_module(f"commbench.api.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker reads the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import what measures or reports when it is used."""
+        for module, names in _LAZY.items():
+            if name in names:
+                return getattr(import_module(f"commbench.{module}"), name)
+        if name in ("history", "workload"):
+            return import_module(f"commbench.api.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def doctor(

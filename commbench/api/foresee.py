@@ -18,6 +18,7 @@ from commbench.readers.source import ImportHints
 from commbench.results import schema
 from commbench.results.files import require_new
 from commbench.results.run_folder import find_sweep
+from commbench.runner.option import parse_size_list, split
 from commbench.units import parse_parameters, parse_size, parse_sizes, parse_time, parse_tolerance
 from commbench.validation import require_within
 
@@ -111,9 +112,9 @@ def predict(
     machine: Machine | str | Path,
     *,
     op: str | Sequence[str] | None = None,
-    ranks: int | str | Sequence[int],
+    ranks: int | str | Sequence[int | str],
     ranks_per_node: int | None = None,
-    sizes: str | Sequence[int] = "1K-1G:x4",
+    sizes: str | int | Sequence[int | str] = "1K-1G:x4",
     variant: str = "",
 ) -> Projection:
     """Predict times for numbers of ranks and sizes that were not measured, from a machine file of
@@ -141,12 +142,11 @@ def predict(
             "fit the runs first: predict(fit_model(run), ranks=8)",
         )
     names = op.split(",") if isinstance(op, str) else op or ()
-    several = (ranks,) if isinstance(ranks, int) else ranks
     request = Request(
         tuple(dict.fromkeys(find_operation(name).name for name in names)),
-        _parse_ranks(several) if isinstance(several, str) else tuple(several),
+        _parse_ranks(ranks),
         ranks_per_node,
-        parse_sizes(sizes) if isinstance(sizes, str) else tuple(sizes),
+        parse_size_list(sizes),
         variant,
     )
     made = project(found, request)
@@ -154,8 +154,13 @@ def predict(
     return made
 
 
-def _parse_ranks(text: str) -> tuple[int, ...]:
+def _parse_ranks(given: int | str | Sequence[int | str]) -> tuple[int, ...]:
     """Numbers of ranks: `8,64,512`; `8-512` doubles, `8-64:+8` adds."""
+    several = [given] if isinstance(given, (int, str)) else given
+    numbers = tuple(each for each in several if type(each) is int)
+    if numbers and len(numbers) == len(several):
+        return numbers
+    text = ",".join(split(several))
     if re.fullmatch(r"[0-9,:x+ -]+", text):
         with suppress(UsageError):
             return parse_sizes(text)

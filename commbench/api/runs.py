@@ -177,11 +177,11 @@ def frame(*runs: AnyRun) -> DataFrame:
 def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> Drawn:
     """Draw bus bandwidth and time against size, several runs in the same axes.
 
-    Returns the new files: busbw.png and time.png in the folder `output`, or one file if `output`
-    ends in .png, .svg or .pdf. No file is overwritten: the next plot in a folder is busbw-2.png.
-    Without `output` nothing is written; a notebook shows the pictures. `peak` is a speed to mark,
-    such as "450GB/s"; by default that of the runs. Raises UnavailableError where no run has two
-    sizes.
+    The new files are the `paths` of the result: busbw.png and time.png in the folder `output`, or
+    one file if `output` ends in .png, .svg or .pdf. No file is overwritten: the next plot in a
+    folder is busbw-2.png. Without `output` nothing is written; a notebook shows the `pictures`.
+    `peak` is a speed to mark, such as "450GB/s"; by default that of the runs. Raises
+    UnavailableError where no run has two sizes.
     """
     from commbench.answers.show.plots import draw
 

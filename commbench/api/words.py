@@ -22,7 +22,7 @@ _GIVEN = re.compile(r" --([a-z-]+)(?:[ =]('[^']*'|[^ '-][^ ]*))?")
 _OPTION = re.compile(
     r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
     | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
-      (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]+)
+      (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
       (?:[ =](?P<value>'[^']*'|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
     re.VERBOSE,
 )

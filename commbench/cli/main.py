@@ -163,6 +163,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = "write a whole number, for example 20"
     elif message == "missing command":
         hint = f"write one of these behind it: {', '.join(error.ctx.command.commands)}"
+    elif message.startswith("no such command"):
+        hint = f"write one of these: {', '.join(error.ctx.command.commands)}"
     elif re.match(r"too many arguments: \d+[KMGT]?\b", message) and "sizes" in error.ctx.params:
         hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"
     elif message.endswith(" is missing") and (example := _example(error)):

@@ -131,7 +131,7 @@ def model_predict(
 
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
-        print_result(found.plot(output)[0])
+        print_result(found.plot(output).paths[0])
         warnings = warnings_beside(found, "csv")
     else:
         show(found, format_=format, output=output)

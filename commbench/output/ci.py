@@ -59,6 +59,8 @@ class JUnitCase(NamedTuple):
     type: str = ""
     """What kind of failure it is."""
     seconds: float = 0.0
+    body: str = ""
+    """Lines that say more than the message; by default that."""
 
 
 class JUnitSuite(NamedTuple):
@@ -97,7 +99,7 @@ def _add_case(within: Any, case: JUnitCase, class_name: str) -> None:
     elif message:
         element = SubElement(element, PASSED)
     if message and case.outcome != SKIPPED:
-        element.text = message
+        element.text = "\n".join(map(clean, case.body.splitlines())) or message
 
 
 def _count(element: Any, suites: Sequence[JUnitSuite]) -> None:

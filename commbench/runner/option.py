@@ -198,7 +198,7 @@ def names_of(
     return parse
 
 
-def parse_size_list(given: str | int | Sequence[int]) -> tuple[int, ...]:
+def parse_size_list(given: str | int | Sequence[int | str]) -> tuple[int, ...]:
     """Sizes in bytes from an expression, from a number, or from numbers."""
     return parse_sizes(",".join(split(given)))
 

@@ -18,7 +18,7 @@ from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.launch.launchers import LAUNCHERS, RAY
 from commbench.plan.backends import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.call_forms import is_compressed
-from commbench.plan.cases import MOST_RANKS
+from commbench.plan.cases import MONTH_S, MOST_RANKS
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
@@ -144,8 +144,9 @@ class RunOptions(CallOptions):
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s"
-    )
+        "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s",
+        limits=(1, MONTH_S),
+    )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import zip_longest
 from math import ceil
@@ -41,15 +42,20 @@ _HANDLE_AND_SPACE, _LEGEND_ROW = 0.68, 0.21
 """Of an entry of a legend: the width of its line and the space beside it, and its height."""
 
 
-class Drawn(list[Path]):
-    """The files into which pictures were written, if any. A notebook shows the pictures."""
+@dataclass(frozen=True, repr=False)
+class Drawn:
+    """Pictures, which a notebook shows, and the files that were written, over which it iterates."""
 
-    def __init__(self, pictures: Sequence[plot.Picture], files: Iterable[Path] = ()) -> None:
-        super().__init__(files)
-        self.pictures = pictures
+    pictures: Sequence[plot.Picture]
+    paths: tuple[Path, ...] = ()
+    """Empty where nothing was written."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self.paths)
 
     def __repr__(self) -> str:
-        return super().__repr__() if self else f"<{format_count(len(self.pictures), 'picture')}>"
+        files = ", ".join(map(str, self.paths))
+        return f"<{format_count(len(self.pictures), 'picture')}{': ' * bool(files)}{files}>"
 
     def _repr_html_(self) -> str:
         svgs = (b64encode(render(picture, ".svg")).decode() for picture in self.pictures)
@@ -88,7 +94,7 @@ def write_pictures(pictures: Sequence[plot.Picture], output: Path) -> Drawn:
         )
     for picture, path in paths:
         write_new(path, render(picture, path.suffix))
-    return Drawn(pictures, (path for _, path in paths))
+    return Drawn(pictures, tuple(path for _, path in paths))
 
 
 def render(picture: plot.Picture, ending: str, width: float = WIDTH) -> bytes:

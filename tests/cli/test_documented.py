@@ -13,6 +13,8 @@ from synthetic import plan, steady, synthetic_run
 from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.answers.check.rules import read_rules
+from commbench.cli.commands import command, given_options
+from commbench.runner.run_options import RUN_OPTIONS
 
 STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
 """A workload whose step has the name of that in the documentation."""
@@ -23,6 +25,25 @@ DOCUMENTED = re.compile(r"^ {4}(?:- run: )?(commbench (?:compare|check|export|jo
 ALL_LINES = {line for page in PAGES for line in DOCUMENTED.findall(page)}
 JOBS = sorted(line for line in ALL_LINES if line.startswith("commbench job "))
 LINES = sorted(ALL_LINES - {*JOBS})
+
+
+EVERYWHERE = "".join(p.read_text("utf-8") for p in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
+COMMANDS = re.findall(r"^ {4}(?:\S+ )*?(commbench [a-z].*)$", EVERYWHERE.replace("\\\n", " "), re.M)
+PARSED = sorted({re.split(r"\s{3,}\S|\s[#|&>;]", line)[0] for line in COMMANDS})
+
+
+@pytest.mark.parametrize("line", PARSED)
+def test_a_documented_command_line_has_a_meaning(line: str) -> None:
+    name, *words = shlex.split(line)[1:]
+    found = command(name)
+    if is_group := hasattr(found, "commands"):
+        name, *words = words
+        found = found.commands[name]
+    context = found.make_context(name, words)
+    if not is_group and found.run_options_user:
+        given = given_options(context)
+        for option in given.keys() & RUN_OPTIONS.keys():
+            RUN_OPTIONS[option].parsed(given[option])
 
 
 def test_there_are_such_lines() -> None:

@@ -34,6 +34,8 @@ REFUSED = {
         -o results/x: unknown reduce op 'results/x' ~ a folder is --output
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
         --budget -1: --budget is -1 ~ it must be above 0
+        --timeout 0.5: --timeout is 0.5 ~ it must be at least 1
+        --sizes 0: --sizes: size '0' is out of range ~ sizes go from 1 byte to 1024T
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
         --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
         --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST
@@ -98,6 +100,7 @@ REFUSED = {
     """,
     (2, "job"): """
         : missing command ~ write one of these behind it: slurm, kubernetes
+        pbs: no such command 'pbs' ~ write one of these: slurm, kubernetes
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
@@ -152,10 +155,8 @@ REFUSED = {
     """,
     (2, "soak"): "--for never: --for 'never' is not a time ~ write 90s, 30m or 1h",
     (2, "init"): "-o x: there is no option -o ~ did you mean --output?",
-    (
-        2,
-        "fleet results",
-    ): "--nodes absent.txt: --nodes 'absent.txt' is no name of a node ~ existing file",
+    (2, "fleet results"): "--nodes absent.txt: --nodes 'absent.txt': there is no such file",
+    (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
@@ -227,7 +228,7 @@ REFUSED = {
         --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
         --vary cpu-mode=quiet,loud: unknown cpu mode 'loud'
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
-        --vary colour=red: unknown option to vary 'colour' ~ `commbench sweep --help` lists those
+        --vary colour=red: unknown option to vary 'colour' ~ known: dtype, placement
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
         --vary label=a,b: --vary label: this option cannot be varied ~ lists those that can
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes

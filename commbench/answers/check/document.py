@@ -267,15 +267,16 @@ def gate_junit(gate: GateResult) -> bytes:
     outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
-        message = " ".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
+        body = "\n".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
         outcome = outcomes.get(check.effect, ci.SKIPPED)
-        return ci.JUnitCase(check.case.name, outcome, message, check.outcome)
+        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, body=body)
 
     suites = [
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome)
+    rows = "\n".join(_line(check) for result in gate.results for check in result.checks)
+    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome, body=rows)
     title = f"commbench check: {gate_title(gate)}"
     return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)
 

@@ -130,7 +130,9 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     texts = [nodes] if isinstance(nodes, str) else [*nodes]
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
-        if set(name) & set("[]/") or name.endswith((".txt", ".csv", ".list")):
+        if name.endswith((".txt", ".csv", ".list")):
+            raise UsageError(f"{name!r}: there is no such file", "write node1,node2 or a file")
+        if set(name) & set("[]/"):
             raise UsageError(
                 f"{name!r} is no name of a node",
                 "write each name, as `scontrol show hostnames` does, or name an existing file",

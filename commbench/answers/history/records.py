@@ -19,6 +19,7 @@ from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
 from commbench.stats import Estimate
+from commbench.units import format_count
 
 
 class System(NamedTuple):
@@ -101,6 +102,9 @@ class Added(NamedTuple):
     """ADDED, REPLACED, or KNOWN."""
     waited: int
     """How many of these do not count: see Point.counts."""
+
+    def __repr__(self) -> str:
+        return f"<Added: {self.run.name}, {format_count(self.rows, 'row')}>"
 
 
 def find_system(run: LoadedRun, node: str = "") -> System:

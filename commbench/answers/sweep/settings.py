@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
+from commbench.output.text import list_some
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 
@@ -85,7 +86,8 @@ def make_settings(
             hint = f"{lists}; --env varies environment variables"
             raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
         close = closest(fixed[0], VARIED_OPTIONS)
-        guess = f"did you mean --vary {close}? " if close else ""
+        several = f"known: {list_some([*VARIED_OPTIONS], 5)}; "
+        guess = f"did you mean --vary {close}? " if close else several
         raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:

@@ -112,7 +112,7 @@ def test_every_format_names_the_source(tmp_path: Path) -> None:
     failing = check(log_of("H100", tmp_path), expect="h100")
     assert any("nccl-tests/issues/212" in unquote(line) for line in make_annotations(failing))
     failures = ElementTree.fromstring(gate_junit(failing))[0].iter("failure")
-    assert all("Source" in failure.get("message", "") for failure in failures)
+    assert all("Source" in (failure.text or "") for failure in failures)
 
 
 def test_a_limit_that_the_hardware_makes_impossible_is_called_out() -> None:

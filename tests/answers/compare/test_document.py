@@ -178,7 +178,7 @@ def test_the_pooled_ratio_is_drawn_and_is_the_description() -> None:
 
 def test_a_file_has_the_format_of_its_ending_and_holds_one_picture(tmp_path: Path) -> None:
     found = comparison_pictures(comparisons(("after", 2.0)))
-    assert write_pictures(found, tmp_path / "one.svg") == [tmp_path / "one.svg"]
+    assert [*write_pictures(found, tmp_path / "one.svg")] == [tmp_path / "one.svg"]
     assert (tmp_path / "one.svg").read_bytes().startswith(b"<?xml")
     with pytest.raises(UsageError, match="no ending") as refused:
         write_pictures(found, tmp_path / "one.jpg")
