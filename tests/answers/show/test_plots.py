@@ -52,13 +52,13 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     run = synthetic_run(1024, 4096, 16384)
     folder = tmp_path / "plots" / "new"
     first = draw([run], folder)
-    assert first == [folder / "busbw.png", folder / "time.png"]
+    assert [*first] == [folder / "busbw.png", folder / "time.png"]
     assert [size_of_png(path)[0] for path in first] == [1440, 1440]
     second = [folder / "busbw-2.png", folder / "time-2.png"]
     for path in second:
         path.write_bytes(b"another's")
     before = [path.read_bytes() for path in (*first, *second)]
-    assert draw([run], folder) == [folder / "busbw-3.png", folder / "time-3.png"]
+    assert [*draw([run], folder)] == [folder / "busbw-3.png", folder / "time-3.png"]
     assert [path.read_bytes() for path in (*first, *second)] == before
     assert len(list(folder.iterdir())) == 6
 
@@ -201,7 +201,7 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
     beginnings = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
     for ending, beginning in beginnings.items():
         path = tmp_path / f"whole{ending}"
-        assert draw(runs, path) == [path]
+        assert [*draw(runs, path)] == [path]
         assert path.read_bytes().startswith(beginning)
     (whole,) = run_pictures(runs, is_whole=True)
     require_readable(whole)
@@ -218,7 +218,7 @@ def test_a_folder_may_be_called_like_a_file_and_a_file_of_another_format_is_refu
     assert not list(tmp_path.iterdir())
     for name in ("run.gif", "run.png"):
         (tmp_path / name).mkdir()
-        assert len(draw(shapes()["two sizes"](), tmp_path / name)) == 2
+        assert len(draw(shapes()["two sizes"](), tmp_path / name).paths) == 2
 
 
 def curve_panels(picture: Picture) -> list[Curves]:
