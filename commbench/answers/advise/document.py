@@ -156,7 +156,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
         times = point.largest_bytes / found.table.largest
-        far = f" {int(times)} times" if times >= simulation.TOO_FAR else ""
+        far = f" {int(times)} times" if times > simulation.FAR else ""
         known = (marks.get(point) or within * is_good, f"extrapolated{far}" * (times > 1))
         return ", ".join(filter(None, known))
 

@@ -168,9 +168,8 @@ MIB = 1 << 20
 MOST_BUCKETS = 1024
 """Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
 time that is not hidden is at most a thousandth of the computation."""
-FAR, TOO_FAR = 2, 8
-"""A bucket that is more than so many times as large as any measured size is only guessed: the first
-where it is the best one, the second always."""
+FAR = 2
+"""A bucket that is more than so many times as large as any measured size is only guessed."""
 MOST_BUCKETS_NOW = 1 << 16
 """The most buckets that the size in use may make: they take two seconds to simulate."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
@@ -233,8 +232,7 @@ class BucketAdvice(NamedTuple):
     @property
     def is_guess(self) -> bool:
         """Whether the size in use is so large that no measured size supports its time."""
-        far = FAR if self.recommended == self.now else TOO_FAR
-        return self.now.largest_bytes > far * self.table.largest
+        return self.now.largest_bytes > FAR * self.table.largest
 
     @property
     def has_waited(self) -> bool:
