@@ -52,7 +52,18 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
 
 
 def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
-    """Report and draw a run that has ended; WrongResultError if anything was wrong."""
+    """Report and draw a run that has ended, and add it to the history, also where nobody reads the
+    report to its end; WrongResultError if anything was wrong."""
+    try:
+        _report(run, options, listener)
+    finally:
+        if options.history and all(m.status != WRONG for m in run.measurements):
+            _add_to_history(run, options.db, listener)
+    require_correct(run)
+    return run
+
+
+def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
     listener.ended(run, None)
     for file in _write_pairs(run):
         listener.status(f"{file}: pairs of ranks")
@@ -66,10 +77,6 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
         if not pictures:
             listener.status(why_no_picture([run]))
     listener.status(f"results are in {run.path}")
-    require_correct(run)
-    if options.history:
-        _add_to_history(run, options.db, listener)
-    return run
 
 
 def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
