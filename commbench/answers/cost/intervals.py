@@ -226,13 +226,13 @@ def estimate_parameters(fitted: machine.FittedModel) -> Iterator[ParameterEstima
 def parameter_intervals(fitted: machine.FittedModel) -> list[tuple[float, float]]:
     """The 95 % interval of each parameter, with those of all candidates."""
     found: list[list[float]] = [[] for _ in cost_models.PARAMETERS]
+    for unseen in _unseen_parameters(fitted):
+        found[unseen.index] += (0.0, unseen.most)
     for candidate, errors in candidate_errors(fitted):
         for index, value in enumerate(candidate.curve.parameters):
             if value:
                 powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
                 found[index] += _ends(value, _width(candidate, errors, *powers))
-            else:
-                found[index] += (0.0, _most(fitted, candidate, errors, index))
     return [(min(ends), max(ends)) for ends in found]
 
 
@@ -248,32 +248,44 @@ def _ends(value: float, width: float) -> tuple[float, float]:
     return value * exp(-width) if is_known else 0.0, value * max(1 + width, exp(min(width, 1)))
 
 
-def _most(
-    fitted: machine.FittedModel, candidate: machine.Candidate, errors: Errors, index: int
-) -> float:
-    """How large a parameter may be that is 0 in the fit: what it adds is within the error of every
-    time."""
-    found = [
-        point.time_s * Z * error_at(candidate, errors, point[:3]) / term
-        for point in fitted.fitted_points
-        if (term := candidate.curve.model.terms(*point[:3])[index])
-    ]
-    return min(found, default=0.0)
+class _Unseen(NamedTuple):
+    """A parameter of a candidate that is 0 in the fit."""
+
+    candidate: int
+    index: int
+    most: float
+    """How large it may be: what it adds is within the error of every time."""
+    term: float
+    """The largest number that it was multiplied by in the measured times."""
 
 
-def unseen_time(
-    fitted: machine.FittedModel, candidate: machine.Candidate, errors: Errors,
-    point: tuple[int, int, int],
-) -> float:  # fmt: skip
-    """The most that parameters of 0 may add in seconds beyond the measured sizes and ranks."""
-    terms, parameters = candidate.curve.model.terms, candidate.curve.parameters
-    measured = [terms(*each[:3]) for each in fitted.fitted_points]
-    return sum(
-        _most(fitted, candidate, errors, index)
-        * max(0.0, term - max(own[index] for own in measured))
-        for index, term in enumerate(terms(*point))
-        if not parameters[index]
-    )
+@lru_cache(maxsize=64)
+def _unseen_parameters(fitted: machine.FittedModel) -> tuple[_Unseen, ...]:
+    """The parameters that are 0, of all candidates."""
+    found = []
+    for number, (candidate, errors) in enumerate(candidate_errors(fitted)):
+        points = fitted.fitted_points
+        terms = [*zip(*(candidate.curve.model.terms(*point[:3]) for point in points), strict=True)]
+        for index, value in enumerate(candidate.curve.parameters):
+            if not value:
+                limits = [
+                    point.time_s * Z * error_at(candidate, errors, point[:3]) / term
+                    for point, term in zip(points, terms[index], strict=True)
+                    if term
+                ]
+                most = min(limits, default=0.0)
+                found.append(_Unseen(number, index, most, max(terms[index])))
+    return tuple(found)
+
+
+def unseen_times(fitted: machine.FittedModel, point: tuple[int, int, int]) -> list[float]:
+    """The most that the parameters of 0 of each candidate may add, in seconds, beyond the measured
+    sizes and ranks."""
+    found = [0.0] * len(fitted.candidates)
+    for each in _unseen_parameters(fitted):
+        term = fitted.candidates[each.candidate].curve.model.terms(*point)[each.index]
+        found[each.candidate] += each.most * max(0.0, term - each.term)
+    return found
 
 
 def find_figure(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
-from commbench.answers.cost.intervals import candidate_errors, error_at, unseen_time
+from commbench.answers.cost.intervals import candidate_errors, error_at, unseen_times
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
@@ -233,12 +233,13 @@ def _predict_call(
     measured = uncertainty_at(fitted, world_size, size)
     least = _longest(host.best.curve, per_node, per_node, size) if host else SHORTEST_S
     times, lows, highs = [], [], []
-    for candidate, errors in candidate_errors(fitted):
+    unseen = unseen_times(fitted, at)
+    for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
         time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
         factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
         lows.append(time_s / factor)
-        highs.append(time_s * factor + unseen_time(fitted, candidate, errors, at))
+        highs.append(time_s * factor + more_s)
     for near in _nearest(fitted, at):
         expected = max(_longest(fitted.best.curve, *near[:3]), least, SHORTEST_S)
         lows.append(times[0] * near.time_s / expected)
