@@ -36,8 +36,6 @@ STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
 """An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
 times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
-MOST_QUEUED = 0.5
-"""The part of the time that ranks may wait for a core; see has_waited."""
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
 MOST_FOR_SHAPE = 20_000
@@ -49,12 +47,6 @@ DISTINCT = log(1.15)
 """Two modes that differ by less than 15 % count as one."""
 LAUNCH_SHARE = 0.05
 """Queueing an iteration on a device matters where it takes this part of the iteration's time."""
-
-
-def has_waited(queued_share: float | None) -> bool:
-    """Whether ranks waited for a core for so much of the time that it is the host which decides how
-    long calls take. No answer has a verdict on such rows."""
-    return (queued_share or 0.0) > MOST_QUEUED
 
 
 class Interference(NamedTuple):

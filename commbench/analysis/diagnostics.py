@@ -145,7 +145,15 @@ def more_precisely(header: RunHeader | None = None) -> str:
     return more_time(header, **values, precision=f"{100 * precision:g}%")
 
 
+MOST_QUEUED = 0.5
+"""The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
+
+
+def has_waited(queued_share: float | None) -> bool:
+    """Whether ranks waited for a core for so much of the time that it is the host which decides how
+    long calls take. No answer has a verdict on such rows."""
+    return (queued_share or 0.0) > MOST_QUEUED
 
 
 def waited_sentences(queued: Sequence[float | None]) -> list[str]:
@@ -155,7 +163,7 @@ def waited_sentences(queued: Sequence[float | None]) -> list[str]:
         f"{WAITED.capitalize()}: this shows the host, not the network. "
         "Use fewer ranks, an idle host or another CPU mode: `commbench doctor`."
     )
-    return [text] * (2 * sum(map(figures.has_waited, queued)) > len(queued))
+    return [text] * (2 * sum(map(has_waited, queued)) > len(queued))
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:
@@ -215,7 +223,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", "queued",
     ),
     _diagnostic(
-        "queued", lambda row: row.queued_share, figures.MOST_QUEUED, "too_few_cores",
+        "queued", lambda row: row.queued_share, MOST_QUEUED, "too_few_cores",
         "throttled",
     ),
     _diagnostic("drift", figures.drift, 0.10),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
     from commbench.answers.show.lists import RunList
-    from commbench.answers.soak import SoakResult
+    from commbench.answers.soak.soak import SoakResult
     from commbench.answers.sweep.result import SweepResult
     from commbench.views.draw import Drawn
 
@@ -99,7 +99,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
     def soak(self, tolerance: float | str | None = None) -> SoakResult:
         """What a soak found: drift, slow minutes, wrong elements by rank. Smaller changes than the
         `tolerance`, by default 5 %, count as none. Raises UsageError for another run."""
-        from commbench.answers.soak import analyse_soak
+        from commbench.answers.soak.soak import analyse_soak
 
         within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
         return analyse_soak(self, within)

@@ -272,9 +272,9 @@ def _find_overlap(workload: Workload, parts: Sequence[RankStep]) -> TraceOverlap
     exposed = [length_within(part.exposed) / whole for whole, part in wholes if whole]
     if is_cut or not exposed or not any(len(part.trace.computing) for part in parts):
         return None
-    step_s = communication_of(most_often(workload.steps))
+    whole_s = communication_of(most_often(workload.steps))
     computing = (length_within(part.computing, 0.0, part.length_s) for part in parts)
-    return TraceOverlap(step_s, step_s * median(exposed), median(computing))
+    return TraceOverlap(whole_s, whole_s * median(exposed), median(computing))
 
 
 def communication_of(step: Step) -> float:

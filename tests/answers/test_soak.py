@@ -13,14 +13,13 @@ from synthetic_rows import plan
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.show.run_notes import find_warnings
-from commbench.answers.soak import (
-    VIEW,
+from commbench.answers.soak.document import VIEW, soak_pictures
+from commbench.answers.soak.soak import (
     SoakResult,
     analyse_soak,
     clock_at,
     find_drift,
     find_quorum,
-    soak_pictures,
 )
 from commbench.errors import UsageError
 from commbench.results.records import Check, RankInfo, WrongElement

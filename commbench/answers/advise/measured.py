@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import has_waited
-from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.diagnostics import has_waited, more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
 from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable

@@ -38,8 +38,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
-from commbench.analysis.diagnostic_figures import has_waited
-from commbench.analysis.diagnostics import WAITED
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z

@@ -227,7 +227,7 @@ def parameter_intervals(fitted: machine.FittedModel) -> list[tuple[float, float]
     """The 95 % interval of each parameter, with those of all candidates."""
     found: list[list[float]] = [[] for _ in cost_models.PARAMETERS]
     for unseen in _unseen_parameters(fitted):
-        found[unseen.index] += (0.0, unseen.most)
+        found[unseen.parameter] += (0.0, unseen.most)
     for candidate, errors in candidate_errors(fitted):
         for index, value in enumerate(candidate.curve.parameters):
             if value:
@@ -252,7 +252,8 @@ class _Unseen(NamedTuple):
     """A parameter of a candidate that is 0 in the fit."""
 
     candidate: int
-    index: int
+    parameter: int
+    """Their places, among the candidates and in PARAMETERS."""
     most: float
     """How large it may be: what it adds is within the error of every time."""
     term: float
@@ -283,7 +284,7 @@ def unseen_times(fitted: machine.FittedModel, point: tuple[int, int, int]) -> li
     sizes and ranks."""
     found = [0.0] * len(fitted.candidates)
     for each in _unseen_parameters(fitted):
-        term = fitted.candidates[each.candidate].curve.model.terms(*point)[each.index]
+        term = fitted.candidates[each.candidate].curve.model.terms(*point)[each.parameter]
         found[each.candidate] += each.most * max(0.0, term - each.term)
     return found
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import stats
-from commbench.analysis import diagnostic_figures, diagnostics, figures
+from commbench.analysis import diagnostics, figures
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
@@ -235,7 +235,7 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where the interval of the
     share does not, and where its ranks waited for a core for a large share of the time."""
-    if diagnostic_figures.has_waited(queued):
+    if diagnostics.has_waited(queued):
         how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
         return [Fact(NOT_KNOWN, "not known", TEXT, how)]
     ends = share.ends if isinstance(share, Estimate) else (share, share)

@@ -15,7 +15,7 @@ from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
-from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED, has_waited
+from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis import figures
-from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings

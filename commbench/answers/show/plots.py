@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter, truediv
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.figures import find_peak_fraction
@@ -22,7 +23,7 @@ from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of, without_parts
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
-from commbench.answers.soak import soak_pictures
+from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
@@ -65,23 +66,27 @@ def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
     return [*lines, *filter(None, [text])]
 
 
-def describe_shapes(runs: Sequence[Run]) -> list[str]:
-    """What one run found about its shapes of communication, in a line."""
-    found = [shapes_sentence(run.header, find_shapes(make_rows(run))) for run in runs[:1]]
-    return [*filter(None, found)] if len(runs) == 1 else []
+class _Answer(NamedTuple):
+    """What the text of runs says first, for their pictures."""
 
-
-def _highest(rows: Sequence[ResultRow], curves: CurveSet) -> ResultRow | None:
+    notes: list[str]
+    """That ranks waited for a core, where the text has no headline for that reason; what one run
+    found about its shapes of communication."""
+    has_waited: bool
+    """Then no figure is told."""
+    highest: ResultRow | None
     """The row of the highest bus bandwidth, of those that the text's summary has."""
+
+
+def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
+    rows = [row for run in runs for row in make_rows(run)]
     told = {row.case for row in without_parts(rows)}
     peaks = [peak for curve in curves.curves if (peak := curve.peak) and peak.case in told]
-    return max(peaks, key=lambda row: row.busbw or 0.0, default=None)
-
-
-def _waited(rows: Sequence[ResultRow], highest: ResultRow | None) -> list[str]:
-    """That ranks waited for a core, where the text has no headline for that reason."""
-    found = waited_sentences([row.queued_share for row in rows if row.time])
-    return found or (waited_sentences([highest.queued_share]) if highest else [])
+    highest = max(peaks, key=lambda row: row.busbw or 0.0, default=None)
+    waited = waited_sentences([row.queued_share for row in rows if row.time])
+    waited = waited or (waited_sentences([highest.queued_share]) if highest else [])
+    shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
+    return _Answer([*waited, *filter(None, shapes)], bool(waited), highest)
 
 
 def describe_busbw(curves: CurveSet) -> str:
@@ -173,17 +178,12 @@ def _curve_pictures(
     asked = [("busbw", with_busbw, busbw), ("time", drawn, [TIMES])]
     if is_whole:
         asked = [("plot", drawn, [*busbw, TIMES])]
-    rows = [row for run in runs for row in make_rows(run)]
-    highest = _highest(rows, with_busbw)
-    waited = _waited(rows, highest)
-    answer = [*waited, *describe_shapes(runs)]
-    notes = [*answer, *describe_runs(runs, curves.common), *published_note]
+    answer = _find_answer(runs, with_busbw)
+    notes = [*answer.notes, *describe_runs(runs, curves.common), *published_note]
     if left_out := len(curves.others) - len(others):
         notes.append(f"{left_out} more runs or variants are not drawn")
     return [
-        _picture(name, own, scales, lines, notes, bool(answer), bool(waited), highest)
-        for name, own, scales in asked
-        if scales
+        _picture(name, own, scales, lines, notes, answer) for name, own, scales in asked if scales
     ]
 
 
@@ -205,7 +205,7 @@ def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]
 
 def _picture(
     name: str, curves: CurveSet, scales: Sequence[pictures.Axis], lines: Sequence[Mark],
-    notes: Sequence[str], has_answer: bool, has_waited: bool, highest: ResultRow | None,
+    notes: Sequence[str], answer: _Answer,
 ) -> Picture:  # fmt: skip
     """One column of panels, or, where all curves would be too many for one panel, a panel for each
     operation. The title has no figure where ranks have waited for a core."""
@@ -214,15 +214,14 @@ def _picture(
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
     beside = f", {only}" if only else ""
-    peaks = [describe_busbw(curves)] * has_busbw
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
-    if has_busbw and highest and not has_waited:
-        busbw = busbw_of(highest)
+    if not has_busbw and not answer.has_waited:
+        title += f": {_time_range(curves)}"
+    elif answer.highest and not answer.has_waited:
+        busbw = busbw_of(answer.highest)
         interval = in_brackets(bandwidth_interval_text(busbw))
         title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
-    elif not has_busbw and not has_waited:
-        title += f": {_time_range(curves)}"
-    peaks = peaks * (not has_waited)
+    peaks = [describe_busbw(curves)] * (has_busbw and not answer.has_waited)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
@@ -232,7 +231,7 @@ def _picture(
         for operation in (operations if is_split else [""])
     ]
     return Picture(
-        name, title, " ".join(texts), panels, [*notes, *peaks * (not has_answer)],
+        name, title, " ".join(texts), panels, [*notes, *([] if answer.notes else peaks)],
         columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
     )  # fmt: skip
 
@@ -300,7 +299,8 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     sizes = {curve.timed[0].case.size_bytes for curve in shown if curve.has_size}
     at = f" at {format_bytes(min(sizes))}" if len(sizes) == 1 else ""
     what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
-    notes, rows = [*describe_shapes(runs), *describe_runs(runs, curves.common)], []
+    answer, rows = _find_answer(runs, curves._replace(curves=())), []
+    notes = [*answer.notes, *describe_runs(runs, curves.common)]
     for curve in shown:
         name = curves.name(curve, is_alone=len(operations) > 1)
         size, time = next((size, time) for size, time in curve.times if time)
@@ -312,6 +312,5 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     if left_out := len(curves.curves) - len(shown):
         notes.append(f"{left_out} more are not drawn")
     panel = pictures.Bars("Time of a call", rows, TIMES)
-    waited = _waited([row for run in runs for row in make_rows(run)], None)
-    title = f"Time of {what}{at}" + ("" if waited else f": {_time_range(curves)}")
-    return Picture("time", title, describe_time(curves), [panel], [*waited, *notes])
+    title = f"Time of {what}{at}" + ("" if answer.has_waited else f": {_time_range(curves)}")
+    return Picture("time", title, describe_time(curves), [panel], notes)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from commbench.answers.replay.replay import StepReplay
-    from commbench.answers.soak import SoakResult
+    from commbench.answers.soak.soak import SoakResult
     from commbench.plan.links import Peak
     from commbench.views.pictures import Picture
 
@@ -96,7 +96,7 @@ class ShownRun:
         """What the run found if it is a soak."""
         if not self.run.header.plan.is_soak:
             return None
-        from commbench.answers.soak import analyse_soak
+        from commbench.answers.soak.soak import analyse_soak
 
         return analyse_soak(self.run, TOLERANCE if self.tolerance is None else self.tolerance)
 
@@ -185,7 +185,7 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     """The answer and the sections of a soak, a replay, or a run of pairs in rounds."""
     run = shown.run
     if shown.soak:
-        from commbench.answers.soak import soak_answer, soak_blocks
+        from commbench.answers.soak.document import soak_answer, soak_blocks
 
         return soak_answer(shown.soak), [*soak_blocks(shown.soak)]
     if shown.steps:

@@ -12,8 +12,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import has_waited
-from commbench.analysis.diagnostics import WAITED, more_precisely
+from commbench.analysis.diagnostics import WAITED, has_waited, more_precisely
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow

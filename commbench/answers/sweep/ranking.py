@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
-from commbench.analysis.diagnostic_figures import has_waited
-from commbench.analysis.diagnostics import WAITED, diagnose_row
+from commbench.analysis.diagnostics import WAITED, diagnose_row, has_waited
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow

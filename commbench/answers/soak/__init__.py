@@ -1,0 +1,1 @@
+"""What a soak found: right or wrong, steady or not, and since when."""
