@@ -21,7 +21,7 @@ from commbench import stats
 from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import why_undecided
+from commbench.answers.compare.ratio import waited_sides
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
@@ -317,7 +317,7 @@ def _decide_range(
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     judged = ([e.row for e in p.by_time if e.setting in (named, default)] for p in points)
-    waited = [bool(why_undecided(rows[0], rows[-1])) for rows in judged if rows]
+    waited = [bool(waited_sides(rows[0], rows[-1])) for rows in judged if rows]
     has_waited = 2 * sum(waited) > len(waited)
     chosen, verdict, fallback = default, KEEP, None
 

@@ -149,7 +149,7 @@ class Comparison(Result, view="answers.compare.document"):
     @property
     def waited(self) -> int:
         """How many rows are undecided because ranks waited for a core."""
-        return sum(row.has_waited for row in self.rows)
+        return sum(bool(row.waited) for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""

@@ -232,10 +232,6 @@ def _tone(row: ComparedRow | PooledRatio) -> str:
     return _TONES.get(row.verdict, "")
 
 
-def _waited(row: ComparedRow) -> str:
-    return row.reason.rpartition(" in ")[2] if row.has_waited else ""
-
-
 def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
     return lambda row: None if row.verdict == stats.NOT_COMPARED else getattr(row, name)
 
@@ -251,7 +247,7 @@ ROW_COLUMNS = (
     Column("p5\nB/A", _if_compared("undisturbed"), cells.RATIO, 5),
     Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("waited\nfor a core", _waited, cells.TEXT, 9),
+    Column("waited\nfor a core", attrgetter("waited"), cells.TEXT, 9),
 )
 
 
@@ -307,7 +303,7 @@ def _remarks(found: Comparison) -> list[str]:
         (why, row.a)
         for row in found.rows
         for why, applies in (
-            (row.reason, row.reason not in ("", OVERLAP) and not row.has_waited),
+            (row.reason, row.reason not in ("", OVERLAP) and not row.waited),
             (unsure, row.verdict in stats.CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
         )
         if applies

@@ -82,7 +82,7 @@ def _picture(
     texts = [text for found in compared for text in pooled_sentences(found, kind)]
     marked = [f"A line marks the limit: {limit:g} times as long."] if limit > 1 else []
     is_one = len(comparisons) == 1
-    waits = any(r.has_waited for found in comparisons for r in found.rows if r.kind == kind)
+    waits = any(r.waited for found in comparisons for r in found.rows if r.kind == kind)
     shown = texts[: MOST_SENTENCES * is_one] or [f"No verdict on some sizes: {WAITED}."] * waits
     pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
     return Picture(

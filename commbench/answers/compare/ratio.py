@@ -90,9 +90,9 @@ class ComparedRow(NamedTuple):
         return self.a or self.b
 
     @property
-    def has_waited(self) -> bool:
-        """Whether it is undecided because ranks of either side waited for a core."""
-        return self.reason.startswith(WAITED)
+    def waited(self) -> str:
+        """On which sides ranks waited for a core, where it is undecided for that: `A and B`."""
+        return waited_sides(self.a, self.b) if self.verdict == stats.UNDECIDED else ""
 
     @property
     def undisturbed(self) -> Estimate | None:
@@ -152,14 +152,19 @@ def why_not_compared(a: Any, b: Any) -> str:
     return other_work(a, b)
 
 
-def why_undecided(a: Any, b: Any) -> str:
-    """Why the ratio of two rows of results has no verdict, whatever its interval: in which of them
-    ranks waited for a core most of the time. Empty where they did in neither; and for two CPU
-    modes, of which waiting is a consequence."""
+def waited_sides(a: Any, b: Any) -> str:
+    """In which of two rows of results ranks waited for a core most of the time: their ratio has no
+    verdict. Empty where they did in neither; and for two CPU modes, of which waiting is a
+    consequence."""
     if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
         return ""
-    sides = [letter for letter, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
-    return f"{WAITED} in {' and '.join(sides)}" if sides else ""
+    return " and ".join(side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share))
+
+
+def why_undecided(a: Any, b: Any) -> str:
+    """Why the ratio of two rows of results has no verdict, whatever its interval; else empty."""
+    sides = waited_sides(a, b)
+    return f"{WAITED} in {sides}" if sides else ""
 
 
 def other_work(a: Any, b: Any) -> str:
@@ -302,7 +307,7 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
         is_other = change > max(margin, _CHANGE_SHARE * abs(mean)) and (
             change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
         )
-        if current and (is_other or row.has_waited != current[-1].has_waited):
+        if current and (is_other or bool(row.waited) != bool(current[-1].waited)):
             yield current
             current, weights, mean, noise = [], 0.0, 0.0, 0.0
         current.append(row)
@@ -338,7 +343,7 @@ def _pool(
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
     undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host_changes)
     sizes = [named_bytes(row.a) for row in rows]
-    waited = sum(row.has_waited for row in rows)
+    waited = sum(bool(row.waited) for row in rows)
     verdicts = [
         stats.UNDECIDED if waited else stats.decide(found, tolerance)
         for found in (pooled, undisturbed)

@@ -250,7 +250,7 @@ def _make_times(
             place = BEST
         elif best and time:
             behind = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
-            why = WAITED if comparing.why_undecided(rows[best], row) else ""
+            why = WAITED if comparing.waited_sides(rows[best], row) else ""
             place = stats.UNDECIDED if why else _PLACES[stats.decide(behind, tolerance)]
         over_first = None if setting == settings[0] else stats.ratio(time, times.get(settings[0]))
         found.append(SettingTime(setting, row, time, over_first, place, behind, why))
@@ -329,7 +329,7 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
         ]  # fmt: skip
         none = None, "", made.best.row
         time, fastest, row = min(others, key=itemgetter(0), default=none)
-        gain, why = stats.ratio(time, made.best.time), comparing.why_undecided(made.best.row, row)
+        gain, why = stats.ratio(time, made.best.time), comparing.waited_sides(made.best.row, row)
         if gain and not why and stats.decide(gain, tolerance) == stats.FASTER:
             found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
     return tuple(found)
