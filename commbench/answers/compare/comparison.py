@@ -23,7 +23,7 @@ from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
 from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare import ratio
-from commbench.answers.compare.ratio import PooledRatio, pool_kind
+from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS

@@ -16,7 +16,8 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
-from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
+from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.compare.ratio import OVERLAP, ComparedRow
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items

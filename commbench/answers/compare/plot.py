@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.comparison import Comparison, distinct_names
 from commbench.answers.compare.document import pooled_sentences
-from commbench.answers.compare.ratio import PooledRatio
+from commbench.answers.compare.pooling import PooledRatio
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words
 from commbench.stats import NOT_COMPARED, Estimate

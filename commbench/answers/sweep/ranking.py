@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import WAITED, diagnose_row, has_waited
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
+from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
@@ -128,7 +129,7 @@ class PooledSetting(NamedTuple):
     setting: Setting
     against: Setting
     """The setting that has the shortest times of this kind on average."""
-    pooled: comparing.PooledRatio
+    pooled: pooling.PooledRatio
     """The time under `setting` over that under `against`."""
 
     def as_json(self) -> dict[str, Any]:
@@ -281,7 +282,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
                 times = {each.setting: each.row for each in point.by_time}
                 if first in times and setting in times:
                     rows.append(compare_rows(kind, times[first], times[setting], tolerance))
-            pooled = comparing.pool_kind([row for row in rows if row.ratio], tolerance)
+            pooled = pooling.pool_kind([row for row in rows if row.ratio], tolerance)
             found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
 

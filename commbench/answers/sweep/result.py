@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
-from commbench.answers.compare.ratio import pool_kind
+from commbench.answers.compare.pooling import pool_kind
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names

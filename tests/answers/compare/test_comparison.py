@@ -16,7 +16,8 @@ from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 from commbench.analysis.environment import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.compare.comparison import COMPARED, Comparison, Crossover, compare, row_kind
-from commbench.answers.compare.ratio import random_effects, why_not_compared
+from commbench.answers.compare.pooling import random_effects
+from commbench.answers.compare.ratio import why_not_compared
 from commbench.errors import RecordsError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run

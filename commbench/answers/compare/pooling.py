@@ -1,0 +1,236 @@
+"""The pooled ratio of neighbouring sizes, by a meta-analysis of their log ratios.
+
+The rows of a kind of case are cut into ranges of sizes where the ratio really changes. Within a
+range the rows are pooled with random effects. With y the log ratio of a row and v its variance,
+from its 95 % interval, w = 1/v, and all sums over the k rows:
+
+    m     = sum(w y) / sum(w)                         Q = sum(w (y - m)^2)
+    tau^2 = max(0, (Q - (k - 1)) / (sum(w) - sum(w^2) / sum(w)))
+    u     = 1 / (v + tau^2)                           pooled = sum(u y) / sum(u)
+    q     = max(1, sum(u (y - pooled)^2) / (k - 1))
+    se^2  = q / sum(u)                                interval = pooled +- t(k - 1) se
+
+tau^2: DerSimonian and Laird, Controlled Clinical Trials 7 (1986). The interval: Hartung and Knapp,
+Statistics in Medicine 20 (2001), with q at least 1: Roever, Knapp and Friede, BMC Medical Research
+Methodology 15 (2015). It grows where rows differ by more than their intervals explain.
+
+Rows of one run are not independent: what differs between its launches, and the host meanwhile,
+changes all of them. So the interval covers at least that of the launches: each side has, for each
+launch, one value, the mean of the log medians of its rows with the weights above, and
+statistics.launch_half_width of these values. It never reaches beyond the intervals of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, hypot, inf, log, sqrt
+from operator import mul
+from typing import Any, NamedTuple
+
+from commbench import stats
+from commbench.analysis import statistics
+from commbench.analysis.diagnostics import WAITED
+from commbench.analysis.row_names import named_bytes
+from commbench.analysis.rows import samples_by_launch
+from commbench.analysis.statistics import Z
+from commbench.answers.compare.ratio import (
+    ComparedRow,
+    HostChange,
+    widen_for_host,
+    widen_for_launches,
+)
+from commbench.plan.backends import usual_launch_spread
+from commbench.stats import Estimate
+from commbench.views.formats import fields_of
+
+_CHANGE_SIGMA = 3.0
+"""By how many standard errors a row has to differ from its range to begin a new one."""
+_CHANGE_SHARE = 0.25
+"""And by which share of the log ratio of the range: 1.5 and 1.6 times are one range."""
+_LEAST_VARIANCE = 1e-8
+"""Of a log ratio: one of 0.01 %. Samples that are all equal have none."""
+
+
+class PooledRatio(NamedTuple):
+    """Neighbouring sizes of one kind of case, and what they say together."""
+
+    kind: str
+    low_bytes: int
+    high_bytes: int
+    rows: int
+    """How many rows were pooled."""
+    ratio: Estimate
+    """Time of B over time of A; without an interval where no row has one."""
+    verdict: str
+    """`slower`, `faster`, `same` or `undecided`."""
+    undisturbed: Estimate | None
+    """The same of undisturbed calls, the 5th percentile of the times; None where no row has it."""
+    undisturbed_verdict: str
+    """Empty where there is no ratio."""
+    waited: int = 0
+    """In how many of the rows ranks waited for a core most of the time: then it is undecided."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is undecided although the interval may decide; empty for others."""
+        which = "" if self.waited == self.rows else f" in {self.waited} of {self.rows} rows"
+        return f"{WAITED}{which}" if self.waited else ""
+
+    @property
+    def smallest_difference(self) -> float | None:
+        """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
+        low, high = self.ratio.ends
+        is_known = self.ratio.has_interval and low and high < inf
+        return sqrt(high / low) - 1 if is_known else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, and the smallest difference."""
+        return fields_of(self, "smallest_difference", "reason")
+
+
+class _LogRatio(NamedTuple):
+    """The log ratio of a row, its variance, and the ends of its interval."""
+
+    value: float
+    variance: float
+    low: float
+    high: float
+    row: ComparedRow
+
+
+def pool_kind(
+    rows: Sequence[ComparedRow], tolerance: float, host_changes: Sequence[HostChange] = ()
+) -> list[PooledRatio]:
+    """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
+
+    A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
+    the range's log ratio, and by more than three standard errors; and where rows in which ranks
+    waited for a core begin or end. Neighbouring ranges that are both `same`, or both `undecided`,
+    become one.
+    """
+    ranges: list[list[ComparedRow]] = []
+    found: list[PooledRatio] = []
+    for within in _cut(rows, log(1 + tolerance)):
+        pooled = _pool(within, tolerance, host_changes)
+        while found and found[-1].verdict == pooled.verdict in (stats.SAME, stats.UNDECIDED):
+            found.pop()
+            within = ranges.pop() + within
+            pooled = _pool(within, tolerance, host_changes)
+        ranges.append(within)
+        found.append(pooled)
+    return found
+
+
+def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRow]]:
+    current: list[ComparedRow] = []
+    weights = mean = noise = 0.0
+    for row in rows:
+        found = _log_ratio(row, "time")
+        value, variance = log(row.ratio.value) if row.ratio else 0.0, 0.0
+        if found:
+            value, variance = found.value, found.variance
+        change = abs(value - mean)
+        is_other = change > max(margin, _CHANGE_SHARE * abs(mean)) and (
+            change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
+        )
+        if current and (is_other or bool(row.waited) != bool(current[-1].waited)):
+            yield current
+            current, weights, mean, noise = [], 0.0, 0.0, 0.0
+        current.append(row)
+        # With the margin in it, no single precise row decides what the mean of the range is.
+        weight = 1 / (variance + margin * margin + _LEAST_VARIANCE)
+        weights += weight
+        noise += weight * weight * variance
+        mean += (value - mean) * weight / weights
+    if current:
+        yield current
+
+
+def _log_ratio(row: ComparedRow, times: str) -> _LogRatio | None:
+    """The ratio of a row's times, `time` or `undisturbed`; None where it has no finite interval."""
+    found = stats.ratio(getattr(row.b, times), getattr(row.a, times))
+    if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
+        return None
+    value, low, high = map(log, (found.value, *found.ends))
+    deviation = (high - low) / (2 * Z)
+    return _LogRatio(value, deviation * deviation + _LEAST_VARIANCE, low, high, row)
+
+
+def _pool(
+    rows: Sequence[ComparedRow], tolerance: float, host_changes: Sequence[HostChange]
+) -> PooledRatio:
+    """One range of sizes."""
+    known, calm = (
+        [found for row in rows if (found := _log_ratio(row, times))]
+        for times in ("time", "undisturbed")
+    )
+    pooled = _pool_logs(known, 0.5, host_changes)
+    if pooled is None:  # no row has an interval
+        pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
+    undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host_changes)
+    sizes = [named_bytes(row.a) for row in rows]
+    waited = sum(bool(row.waited) for row in rows)
+    verdicts = [
+        stats.UNDECIDED if waited else stats.decide(found, tolerance)
+        for found in (pooled, undisturbed)
+    ]
+    return PooledRatio(
+        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
+        undisturbed, verdicts[1] if undisturbed else "", waited,
+    )  # fmt: skip
+
+
+def _pool_logs(
+    found: Sequence[_LogRatio], fraction: float, host_changes: Sequence[HostChange]
+) -> Estimate | None:
+    """The pooled ratio of some rows; None of no row. `fraction` is the quantile of the times that
+    the ratios compare."""
+    if not found:
+        return None
+    value, low, high = found[0].value, found[0].low, found[0].high
+    if len(found) > 1:
+        logs, variances = [e.value for e in found], [e.variance for e in found]
+        weights, value, half = random_effects(logs, variances)
+        half = max(half, hypot(*(_half_of_launches(found, weights, fraction, n) for n in (0, 1))))
+        low = max(value - half, min(e.low for e in found))
+        high = min(value + half, max(e.high for e in found))
+    a, b = found[0].row.a, found[0].row.b
+    pooled = Estimate(exp(value), exp(low), exp(high))
+    return widen_for_host(
+        widen_for_launches(pooled, (a.launches, b.launches), a.backend), host_changes
+    )
+
+
+def random_effects(
+    values: Sequence[float], variances: Sequence[float]
+) -> tuple[list[float], float, float]:
+    """The weights (their sum is 1), the pooled value and half its 95 % interval, of two or more
+    values with their variances, by the formulas above."""
+    degrees = len(values) - 1
+    weights = [1 / variance for variance in variances]
+    total = sum(weights)
+    mean = sum(map(mul, weights, values)) / total
+    heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+    spread = total - sum(w * w for w in weights) / total
+    tau2 = max(0.0, (heterogeneity - degrees) / spread) if spread > 0 else 0.0
+    if tau2:
+        weights = [1 / (variance + tau2) for variance in variances]
+        total = sum(weights)
+        mean = sum(map(mul, weights, values)) / total
+        heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+    half = stats.student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
+    return [weight / total for weight in weights], mean, half
+
+
+def _half_of_launches(
+    found: Sequence[_LogRatio], weights: Sequence[float], fraction: float, side: int
+) -> float:
+    """Half the interval of the pooled log time of one side, A (0) or B (1), by its launches; 0
+    where it has only one, or a row lacks one."""
+    samples = [each.row.samples[side] for each in found if each.row.samples]
+    logs = [statistics.launch_logs(samples_by_launch(row), fraction) for row in samples]
+    number = min(map(len, logs), default=0)
+    if number < 2 or len(logs) < len(found) or number < max(map(len, logs)):  # a row lacks a launch
+        return 0.0
+    means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
+    return statistics.launch_half_width(means, usual_launch_spread(found[0].row.a.backend))
