@@ -10,8 +10,8 @@ program tests its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
@@ -91,41 +91,24 @@ _DIRECT = (
 """Makes the call and waits; only starts it."""
 
 
-def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    for part in b.tensors:
-        call(dist, part)
-
-
 def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     return Works([call(dist, part, async_op=True) for part in b.tensors])
 
 
-def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    with _coalescing(dist, b):
-        for part in b.tensors:
-            call(dist, part)
-
-
-def _start_coalesced(call: Callable[..., Any], dist: Any, b: Any) -> Any:
-    with _coalescing(dist, b, async_ops=True) as batch:
-        for part in b.tensors:
-            call(dist, part, async_op=True)
-    return batch
-
-
-@contextmanager
-def _coalescing(dist: Any, b: Any, async_ops: bool = False) -> Iterator[Any]:
-    """torch's coalescing manager. What a backend refuses would leave torch's list of calls behind,
-    and later calls would only be added to it."""
+def _coalesced(call: Callable[..., Any], dist: Any, b: Any, async_op: bool = False) -> Any:
+    """The calls in torch's coalescing manager. What a backend refuses would leave torch's list of
+    calls behind, and later calls would only be added to it."""
     c10d, device = dist.distributed_c10d, b.send.device
     try:
         # With a device, the backend itself groups the calls; a CPU's has no such function.
         of_backend = None if device.type == "cpu" else device
-        with c10d._coalescing_manager(b.group, of_backend, async_ops) as batch:
-            yield batch
+        with c10d._coalescing_manager(b.group, of_backend, async_op) as batch:
+            for part in b.tensors:
+                call(dist, part, async_op=async_op)
     except BaseException:
         c10d._world.pg_coalesce_state.pop(b.group or dist.group.WORLD, None)
         raise
+    return batch
 
 
 def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -134,20 +117,9 @@ def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
     b.copy_out()
 
 
-class _CopiedWork(NamedTuple):
-    """A call of a flat tensor that is under way; its result is copied when it is waited for."""
-
-    work: Any
-    copy_out: Callable[[], object]
-
-    def wait(self) -> None:
-        self.work.wait()
-        self.copy_out()
-
-
-def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> _CopiedWork:
+def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     b.copy_in()
-    return _CopiedWork(call(dist, b.flat, async_op=True), b.copy_out)
+    return Works([call(dist, b.flat, async_op=True)], b.copy_out)
 
 
 def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -197,8 +169,8 @@ CALL_FORMS = by_name(
         several=True, is_reference=True,
     ),
     CallForm(
-        "separate", "a call for each tensor, each waited for", "call, K times", _separate,
-        one=False, several=True,
+        "separate", "a call for each tensor, each waited for", "call, K times",
+        lambda call, dist, b: [call(dist, part) for part in b.tensors], one=False, several=True,
     ),
     CallForm(
         "async", "a call for each with async_op=True, then waits",
@@ -208,7 +180,7 @@ CALL_FORMS = by_name(
     CallForm(
         "coalesced", "a call for each in torch's coalescing manager",
         "with _coalescing_manager(): call, K times", _coalesced,
-        _start_coalesced, one=False, several=True, is_coalesced=True,
+        partial(_coalesced, async_op=True), one=False, several=True, is_coalesced=True,
     ),
     CallForm(
         "flat_copy", "copies into one tensor, one call, copies back",

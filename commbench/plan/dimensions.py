@@ -162,13 +162,14 @@ def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return expand(plan.buffers, BUFFER_MODES)
 
 
-def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if plan.placement == NATURAL or not any(operation.placements):
-        return operation.placements[:1]
-    return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+def _chosen(own: tuple[str, ...], choice: str) -> tuple[str, ...]:
+    """The values that a choice means for an operation with these, the first of which is natural."""
+    if choice == NATURAL or not any(own):
+        return own[:1] or ("",)
+    return own if choice in (ALL_PLACEMENTS, pairs.ALL_P2P_CALLS) else (choice,)
 
 
-def _none(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+def _none(*_: object) -> tuple[str, ...]:
     """Of a dimension whose values come with another one, or from a workload (plan.replay)."""
     return ("",)
 
@@ -186,14 +187,6 @@ def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if operation.memory or not operation.has_data:
         return (operation.memory or DEFAULT_MEMORY,)
     return plan.memory
-
-
-def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if not operation.p2p_calls:
-        return ("",)
-    if plan.p2p_call == pairs.DEFAULT_P2P_CALL:
-        return operation.p2p_calls[:1]
-    return operation.p2p_calls if plan.p2p_call == pairs.ALL_P2P_CALLS else (plan.p2p_call,)
 
 
 def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -257,7 +250,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda root: "" if root is None else f"root {root}",
         is_qualifier=True, is_integer=True,
     ),
-    _dimension("placement", _placements, choices=PLACEMENT_CHOICES),
+    _dimension(
+        "placement", lambda plan, o: _chosen(o.placements, plan.placement),
+        choices=PLACEMENT_CHOICES,
+    ),
     _dimension(
         "timing",
         lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand(plan.timing, TIMING_MODES),
@@ -271,7 +267,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
     _dimension(
         "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
     ),
-    _dimension("p2p_call", _p2p_calls, choices=pairs.P2P_CALL_CHOICES),
+    _dimension(
+        "p2p_call", lambda plan, o: _chosen(o.p2p_calls, plan.p2p_call),
+        choices=pairs.P2P_CALL_CHOICES,
+    ),
     _dimension("pairs", _pairs, title=pairs.pairs_title, is_qualifier=True),
     _dimension(
         "window", lambda plan, o: (plan.window if o.has_window else None,),

@@ -303,9 +303,7 @@ class Plan:
     @property
     def layout(self) -> Layout:
         """What it says about groups."""
-        return Layout(
-            self.mesh, self.mesh_order, self.over, self.groups, self.group_size, self.group_stride
-        )
+        return Layout(*(getattr(self, name) for name in Layout._fields))
 
     @property
     def group_sets(self) -> tuple[GroupSet, ...]:
