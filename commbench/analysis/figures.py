@@ -40,7 +40,7 @@ from commbench.analysis.statistics import median, median_ci
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
-from commbench.stats import Estimate, combine, combine_ratio
+from commbench.stats import Estimate, collect, combine, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -110,10 +110,9 @@ def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> E
     middle = median(ordered) if ordered else 0.0
     if not middle:
         return None
-    launches: dict[int, list[float]] = {}
-    for batch, found in zip(batches, samples, strict=True):
-        launches.setdefault(batch.launch, []).extend(found)
-    return Estimate(middle, *median_ci(samples, [*map(sorted, launches.values())]))
+    by_launch = collect(zip((batch.launch for batch in batches), samples, strict=True))
+    launches = [sorted(chain.from_iterable(own)) for own in by_launch.values()]
+    return Estimate(middle, *median_ci(samples, launches))
 
 
 BUS_BOUND = "bus bandwidth"

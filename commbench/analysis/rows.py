@@ -26,7 +26,7 @@ from commbench.plan.pairs import count_pairs
 from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
-from commbench.stats import Estimate, ratio
+from commbench.stats import Estimate, collect, ratio
 
 _Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")
@@ -321,7 +321,6 @@ def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
     samples = samples_of(measurement.batches)
     if len(launches_of(measurement)) == 1:
         return [in_order(samples)]
-    launches: dict[int, list[Sequence[float]]] = {}
-    for batch, found in zip(without_samples(measurement.batches), samples, strict=True):
-        launches.setdefault(batch.launch, []).append(found)
-    return [in_order(batches) for _, batches in sorted(launches.items())]
+    launches = (batch.launch for batch in without_samples(measurement.batches))
+    by_launch = collect(zip(launches, samples, strict=True))
+    return [in_order(batches) for _, batches in sorted(by_launch.items())]

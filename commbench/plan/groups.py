@@ -16,6 +16,7 @@ from operator import and_, floordiv, mod, or_
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
+from commbench.stats import collect
 from commbench.validation import brief
 
 WORLD = "world"
@@ -308,10 +309,10 @@ def _groups_along(sizes: dict[str, int], along: Sequence[str]) -> tuple[tuple[in
         strides[name] = stride
         stride *= sizes[name]
     fixed = [name for name in sizes if name not in along]
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(stride):
-        key = tuple(rank // strides[name] % sizes[name] for name in fixed)
-        groups.setdefault(key, []).append(rank)
+    groups = collect(
+        (tuple(rank // strides[name] % sizes[name] for name in fixed), rank)
+        for rank in range(stride)
+    )
     return tuple(map(tuple, groups.values()))
 
 

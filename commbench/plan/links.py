@@ -12,7 +12,7 @@ import csv
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest
 from commbench.units import GB, parse_size
@@ -33,16 +33,32 @@ class Link(NamedTuple):
     """A kind of link. `bytes_per_second` is its speed one way, for each of what `per` names."""
 
     name: str
-    aliases: tuple[str, ...]
-    """Accelerators that have it; they can be named in its place."""
-    what: str
-    """A description: `NVLink 4: H100, H200, GH200`."""
     bytes_per_second: float
-    per: str
-    """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`."""
-    reduces: str
+    per: str = ""
+    """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`; empty where
+    a person gave a speed: it is taken as the speed of each rank."""
+    what: str = ""
+    """A description: `NVLink 4: H100, H200, GH200`."""
+    source: str = ""
+    aliases: tuple[str, ...] = ()
+    """Accelerators that have it; they can be named in its place."""
+    reduces: str = ""
     """How its switches can reduce: `NVLS`, `SHARP`; empty where they cannot."""
-    source: str
+
+    @property
+    def is_per_node(self) -> bool:
+        """Whether it is the speed of a whole node, shared by its ranks, to the other nodes."""
+        return self.per == NODE
+
+    @property
+    def text(self) -> str:
+        """As text: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
+        speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
+        return f"{self.name} ({self.what}), {speed}" if self.what else speed
+
+
+Peak: TypeAlias = Link
+"""A speed with which bandwidths are compared, one way: that of a link, or one that was given."""
 
 
 class Published(NamedTuple):
@@ -84,28 +100,6 @@ class Threshold(NamedTuple):
     low_bytes_per_s: float
     high_bytes_per_s: float | None
     source: str
-
-
-class Peak(NamedTuple):
-    """A speed with which bandwidths are compared, one way."""
-
-    name: str
-    bytes_per_second: float
-    per: str = ""
-    """As in Link; empty where a person gave a speed: it is taken as the speed of each rank."""
-    what: str = ""
-    source: str = ""
-
-    @property
-    def is_per_node(self) -> bool:
-        """Whether it is the speed of a whole node, shared by its ranks, to the other nodes."""
-        return self.per == NODE
-
-    @property
-    def text(self) -> str:
-        """As text: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
-        speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
-        return f"{self.name} ({self.what}), {speed}" if self.what else speed
 
 
 def _speed(text: str) -> float:
@@ -183,7 +177,7 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
     wanted = text.strip()
     is_link = wanted.lower() in {link.name for link in load_links()}
     if takes_links and (is_link or not re.match(r"[-+]?\.?\d", wanted, re.ASCII)):
-        return make_peak(find_link(text))
+        return find_link(text)
     match = _SPEED.fullmatch(wanted)
     if not match:
         raise UsageError(f"{kind} {text!r} is not a bandwidth", "write for example 450GB/s")
@@ -211,11 +205,6 @@ def parse_bandwidth(text: str, what: str = "bandwidth") -> float:
         hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
         raise UsageError(f"{what} {text!r} is the speed of a node", hint)
     return peak.bytes_per_second
-
-
-def make_peak(link: Link) -> Peak:
-    """The speed of a link as a peak."""
-    return Peak(link.name, link.bytes_per_second, link.per, link.what, link.source)
 
 
 EFA = "efa"
@@ -345,13 +334,12 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     if rate := _RATE.fullmatch(each):
         speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
-    peak = parse_peak(each, "rate")
-    link = find_link(peak.name) if peak.source else None
-    times = f"{number} x " if number > 1 else ""
-    adapters = number if several or peak.per != NODE else None
-    speed, can_reduce = number * peak.bytes_per_second, link is None or bool(link.reduces)
-    name = link.name if link else peak.name.removesuffix(" per node")
-    return Nics(times + name, speed, adapters, link.name if link else "", can_reduce, peak.source)
+    link = parse_peak(each, "rate")
+    name = f"{number} x " * (number > 1) + link.name.removesuffix(" per node")
+    return Nics(
+        name, number * link.bytes_per_second, number if several or link.per != NODE else None,
+        link.name if link.source else "", bool(link.reduces or not link.source), link.source,
+    )  # fmt: skip
 
 
 def make_fabric(gpu: Gpu | None, nics: Nics | None = None) -> Fabric:

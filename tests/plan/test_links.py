@@ -32,7 +32,7 @@ def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
         assert operation.busbw_factor is not None
         assert links.find_gpu(figure.gpu) is not None, figure
         algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
-        peak = links.make_peak(links.find_link(figure.link))
+        peak = links.find_link(figure.link)
         found = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
         assert found is not None
         assert 0.4 < found.fraction < 1.1, figure

@@ -101,7 +101,7 @@ def _fraction(figure: Published) -> float | None:
     if operation.busbw_factor is None:
         return None
     algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
-    peak = links.make_peak(links.find_link(figure.link))
+    peak = links.find_link(figure.link)
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return needed.fraction if needed else None
 
