@@ -333,14 +333,11 @@ class ResultsCsv:
         self._lines: dict[int, str] = {}
 
     def add(self, *rows: ResultRow) -> None:
-        """Add rows, or replace those of the same cases, and write the file again."""
+        """Add rows, or replace those of the same cases, and write the file again with all rows so
+        far, in the order of the plan."""
         for row in rows:
             line = make_csv([written_values(row_values(row))])
             self._lines[row.measurement.case.index] = line
-        self.write()
-
-    def write(self) -> None:
-        """Write the rows so far, in the order of the plan, and replace the file."""
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         new = self._path.with_suffix(".csv.new")

@@ -222,8 +222,7 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     rising = [(s, busbw) for s, busbw, _ in curve if s <= size]
     for (low_size, low), (high_size, high) in reversed([*pairwise(rising)]):
         if low < most / 2:
-            part = log(most / 2 / low) / log(high / low)
-            half = float(low_size * (high_size / low_size) ** part)
+            half = interpolate([(low, low_size), (high, high_size)], most / 2)
             return CurveSummary(latency, peak, half)
     is_known = len(curve) > 1
     return CurveSummary(latency, peak, float(rising[0][0]) if is_known else None, is_known)

@@ -92,8 +92,8 @@ def summarise(
     p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
     p5_low = p5_high = None
     if p5 is not None:
-        p5_low, p5_high, _ = _interval(batches, ordered, p5, launches, UNDISTURBED, usual_spread)
-    low, high, effect = _interval(batches, ordered, middle, launches, 0.5, usual_spread)
+        p5_low, p5_high, _ = _interval(batches, ordered, launches, UNDISTURBED, usual_spread)
+    low, high, effect = _interval(batches, ordered, launches, 0.5, usual_spread)
     return Summary(
         number, middle, low, high, effect, ordered[0], sum(ordered) / number,
         known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
@@ -115,7 +115,7 @@ def median_ci(
     ordered = sorted(chain.from_iterable(batches))
     if quantile_ranks(len(ordered), 0.5) is None:
         return None, None
-    return _interval(batches, ordered, median(ordered), launches, 0.5, usual_spread)[:2]
+    return _interval(batches, ordered, launches, 0.5, usual_spread)[:2]
 
 
 def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
@@ -137,20 +137,20 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     return student_quantile(Z, degrees) * sqrt(variance / number)
 
 
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    return median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
+
+
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
     """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
     time above 0."""
-    quantiles = [
-        median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
-        for ordered in filter(len, launches)
-    ]
+    quantiles = [_quantile(ordered, fraction) for ordered in filter(len, launches)]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
 
 def _interval(
     batches: Sequence[Sequence[float]],
     ordered: Sequence[float],
-    quantile: float,
     launches: Sequence[Sequence[float]],
     fraction: float,
     usual_spread: float,
@@ -158,8 +158,8 @@ def _interval(
     """The 95 % interval of a quantile of sorted samples, and its design effect. It is widened to
     that of the quantiles of several launches, and goes beyond the samples only as far as launches
     that agree would need."""
+    quantile, number = _quantile(ordered, fraction), len(ordered)
     effect = design_effect(batches, quantile, fraction)
-    number = len(ordered)
     ranks = quantile_ranks(number, fraction)
     if ranks is None:
         return None, None, effect

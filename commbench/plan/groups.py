@@ -324,12 +324,18 @@ def _strided(size: int, stride: int, ranks: int) -> GroupSet:
             f"groups of {size} ranks with stride {stride} do not divide {ranks} ranks",
             f"start a multiple of {block} ranks",
         )
-    groups = tuple(
-        tuple(range(first + offset, first + offset + block, stride))
+    name = f"size {size}" + (f" stride {stride}" if stride > 1 else "")
+    return GroupSet(name, every_group(size, stride, ranks))
+
+
+def every_group(size: int, stride: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of `size` ranks, `stride` apart, of so many ranks, which they divide."""
+    block = size * stride
+    return tuple(
+        tuple(range(first + place, first + place + block, stride))
         for first in range(0, ranks, block)
-        for offset in range(stride)
+        for place in range(stride)
     )
-    return GroupSet(f"size {size}" + (f" stride {stride}" if stride > 1 else ""), groups)
 
 
 def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:

@@ -182,8 +182,6 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, samples.Samples):
-        return value.tolist()
     if isinstance(value, tuple | list):
         return [_as_json(inner) for inner in value]
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import hypot
 from typing import Any
@@ -11,11 +12,8 @@ from synthetic_journal import CASES
 from synthetic_rows import batches, row
 
 import commbench
-from commbench.analysis.diagnostic_figures import (
-    Interference,
-    find_interference,
-    mean_by_rank,
-)
+from commbench.analysis import diagnostic_figures
+from commbench.analysis.diagnostic_figures import Interference, mean_by_rank
 from commbench.analysis.figures import (
     BUS_BOUND,
     NODE_BOUND,
@@ -32,7 +30,7 @@ from commbench.errors import UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operation import MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
-from commbench.results.samples import with_rank_times
+from commbench.results.samples import in_order, samples_of, with_rank_times
 from commbench.results.schema import Batch, Measurement, RankTimes
 
 
@@ -230,6 +228,10 @@ def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
     one = summary({1024: 1e-4})
     assert (size(one.peak), one.half_bytes) == (1024, None)
     assert summarise_curve([row()]) == CurveSummary(None, None, None)
+
+
+def find_interference(found: Sequence[Batch], rank_times: Sequence[RankTimes] = ()) -> Interference:
+    return diagnostic_figures.find_interference(found, in_order(samples_of(found)), rank_times)
 
 
 def stalled(*samples_s: tuple[float, ...], **same: Any) -> float | None:

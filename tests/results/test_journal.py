@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from array import array
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -33,8 +34,10 @@ from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import (
     LONGEST_S,
     SHORTEST_S,
-    Samples,
+    SamplesOfBatches,
+    concatenated,
     in_order,
+    lengths_of,
     with_rank_times,
 )  # fmt: skip
 from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
@@ -213,14 +216,13 @@ def test_a_sample_that_is_no_finite_number_is_never_written(value: float, tmp_pa
     journal.end(END)
 
 
-def test_samples_are_a_sequence_that_equals_a_tuple() -> None:
-    values = (1e-3, 0.1 + 0.2, 0.0)
-    found = Samples("d", values)
-    assert found == values and values == found and found != values[:2] and found != 3
-    assert not found != values and not values != found  # noqa: SIM202
-    assert (len(found), found[1], found[1:], found[-1]) == (3, 0.1 + 0.2, values[1:], 0.0)
-    assert (*found,) == values and hash(found) == hash(values)
-    assert not Samples("d") and Samples("d") == ()
+def test_the_samples_of_batches_are_tuples_of_what_was_appended() -> None:
+    batches = [(1e-3, 0.1 + 0.2, 0.0), (), (2.0,)]
+    found = SamplesOfBatches()
+    for values in batches:
+        found.append(values)
+    assert [*found] == batches and found[1:] == batches[1:] and found[-1] == (2.0,)
+    assert lengths_of(found) == [3, 0, 1] and [*concatenated(found)] == [*chain(*batches)]
 
 
 def test_many_samples_have_the_summary_that_few_lines_of_python_give(
@@ -231,7 +233,7 @@ def test_many_samples_have_the_summary_that_few_lines_of_python_give(
         tuple(round(chance.lognormvariate(-9 + n / 40, 0.2), 6) for _ in range(1 + n))
         for n in range(40)
     ]
-    mixed = [Samples("d", batch) if n % 2 else batch for n, batch in enumerate(batches)]
+    mixed = [array("d", batch) if n % 2 else batch for n, batch in enumerate(batches)]
     launches = [in_order(mixed[:20]), in_order(mixed[20:])]
     few = summarise(batches, launches)
     assert few.design_effect > 1
