@@ -14,9 +14,7 @@ from functools import cached_property
 from operator import is_
 from typing import Any, TypeAlias
 
-from commbench.analysis import diagnostic_figures
-from commbench.analysis.figures import Overlap, find_overlap, median_of
-from commbench.analysis.nccl_log import find_selection
+from commbench.analysis import diagnostic_figures, figures, nccl_log
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
@@ -69,12 +67,12 @@ class ResultRow:
     """For a communication and a computation at once, the rows of each alone, in this order."""
 
     @cached_property
-    def overlap(self) -> Overlap | None:
+    def overlap(self) -> figures.Overlap | None:
         """How well the computation hides the communication; None where that was not measured."""
         communication, computation = (row.time for row in self.parts or (self, self))
         if not (self.parts and self.time and communication and computation):
             return None
-        return find_overlap(communication, computation, self.time, self.measurement.batches)
+        return figures.find_overlap(communication, computation, self.time, self.measurement.batches)
 
     @property
     def queued_share(self) -> float | None:
@@ -161,7 +159,7 @@ class ResultRow:
     def nccl_selection(self) -> tuple[str, str, str]:
         """The algorithm, protocol and number of channels that NCCL selected; empty where that is
         not known."""
-        return find_selection(self.header.environment, self.measurement.case)
+        return nccl_log.find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
     def group_times(self) -> dict[str, Estimate]:
@@ -185,7 +183,7 @@ class ResultRow:
                     batch.group_samples_s[index * number : (index + 1) * number]
                     for batch, number in zip(batches, numbers, strict=True)
                 ]
-                found[ranks] = median_of(samples, batches) or Estimate(0.0)
+                found[ranks] = figures.median_of(samples, batches) or Estimate(0.0)
                 continue
             weighted: list[float] = []
             for batch in batches:

@@ -48,7 +48,7 @@ FIRST, SECOND = ("ring", "1000", "ok", "3.5", "imprecise"), ("ring", "2", "skipp
 
 def test_the_file_is_complete_after_every_row(tmp_path: Path) -> None:
     file, (first, second) = ResultsCsv(tmp_path), rows()
-    file.write()
+    file.add()
     assert (tmp_path / "results.csv").read_text() == ",".join(COLUMNS) + "\n"
     file.add(first)
     assert found(tmp_path) == [FIRST]
