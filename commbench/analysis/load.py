@@ -110,7 +110,9 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
     nothing = (None,) * len(names)
     for number, both in enumerate(zip_longest(ours, theirs, fillvalue=nothing), start=1):
         for name, is_known, new, before in zip(names, known, *both, strict=False):
-            if not is_known or new == before or _is_close(new, before):
+            if not is_known or new == before:
+                continue
+            if type(new) is type(before) is float and isclose(new, before, rel_tol=_ROUNDING):
                 continue
             kept_text, found_text = (
                 "missing" if row is nothing else COLUMNS[name].as_written(value)
@@ -121,11 +123,6 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
                 f"{found_text} there",
                 "one of them was changed; if it was the rows, move them away",
             )
-
-
-def _is_close(new: Any, before: Any) -> bool:
-    is_number = isinstance(new, float) and isinstance(before, float)
-    return is_number and isclose(new, before, rel_tol=_ROUNDING)
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:

@@ -122,11 +122,6 @@ def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     return Works([call(dist, b.flat, async_op=True)], b.copy_out)
 
 
-def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
-    for call, buffers in b.steps:
-        call(dist, buffers)
-
-
 def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     transfers = []
     for peer in range(b.ranks):
@@ -144,7 +139,8 @@ def _composition(operation: str, *steps: str) -> CallForm:
     name = "+".join(steps)
     calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
     return CallForm(
-        name, f"{operation} as {' and '.join(steps)}", calls, _in_steps,
+        name, f"{operation} as {' and '.join(steps)}", calls,
+        lambda _, dist, b: [call(dist, buffers) for call, buffers in b.steps],
         operations=(operation,), steps=steps,
     )  # fmt: skip
 
