@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_refused_with_where_the_results_are(
     ):
         path = tmp_path / folder / "results.csv"
         with pytest.raises(RecordsError) as refused:
-            ResultsCsv(path.parent).write()
+            ResultsCsv(path.parent).add()
         assert (refused.value.message, refused.value.hint) == (f"cannot write {path}: {why}", hint)
 
 
