@@ -76,9 +76,8 @@ def find_overlap(
     ended = median_of([batch.computation_s for batch in batches], batches)
     if not (ended and a.value and b.value and t.value):
         return None
-    arrived = None
-    if all(batch.communication_s for batch in batches):
-        arrived = median_of([batch.communication_s for batch in batches], batches)
+    arrivals = [batch.communication_s for batch in batches]
+    arrived = median_of(arrivals, batches) if all(arrivals) else None
     saved = a.value + b.value - t.value
     return Overlap(
         communication_s=arrived,

@@ -21,7 +21,6 @@ from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.pairs import count_pairs
-from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
 from commbench.stats import Estimate, collect, ratio
@@ -122,20 +121,15 @@ class ResultRow:
         return rate and rate * self.measurement.case.size_bytes
 
     @property
-    def load(self) -> Load | None:
-        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known."""
-        return self.measurement.case.load
-
-    @property
     def logical_bandwidth(self) -> float | None:
         """Bytes per second of the rank that sends or receives most, the block that it keeps
         included."""
-        return self.algbw and self.load and self.algbw * self.load.largest
+        return self.algbw and self.case.load and self.algbw * self.case.load.largest
 
     @property
     def wire_bandwidth(self) -> float | None:
         """Bytes per second that the link of the most loaded rank carried, in one direction."""
-        return self.algbw and self.load and self.algbw * self.load.worst_link
+        return self.algbw and self.case.load and self.algbw * self.case.load.worst_link
 
     @property
     def group_bytes(self) -> int | None:

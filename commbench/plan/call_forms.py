@@ -149,12 +149,11 @@ def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: 
     """A form that sends fewer bytes."""
     operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
     return CallForm(
-        name, summary, calls, lambda _, __, b: b.compressed.run(), operations=operations,
-        compression=how, **facts,
+        name, f"compressed: {summary}", calls, lambda _, __, b: b.compressed.run(),
+        operations=operations, compression=how, **facts,
     )  # fmt: skip
 
 
-_EXCHANGED = "all_to_all, float32 sum, all_gather"
 CALL_FORMS = by_name(
     CallForm(
         DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
@@ -196,28 +195,22 @@ CALL_FORMS = by_name(
         )
         for before, name in enumerate(("first", "second"))
     ),
+    _compressed("bf16", "cast to bfloat16", "cast, call, cast", compression.cast("bfloat16")),
+    _compressed("fp16", "cast to float16", "cast, call, cast", compression.cast("float16")),
     *(
-        _compressed(name, f"compressed: cast to {short}", "cast, call, cast", how)
-        for name, short, how in (
-            ("bf16", "bfloat16", compression.CAST_BF16), ("fp16", "float16", compression.CAST_FP16),
+        _compressed(
+            name, f"{dtype}, a scale for {compression.SCALED} elements",
+            "all_to_all, float32 sum, all_gather", compression.scaled(dtype),
+            is_divided_by_ranks=True,
         )
+        for name, dtype in (("int8", "int8"), ("fp8", "float8_e4m3fn"))
     ),
     *(
         _compressed(
-            name, f"compressed: {short}, a scale for {compression.SCALED} elements", _EXCHANGED,
-            how, is_divided_by_ranks=True,
+            f"powersgd:{columns}", f"two factors of rank {columns}", "all_reduce of each factor",
+            compression.powersgd(columns),
         )
-        for name, short, how in (
-            ("int8", "int8", compression.SCALED_INT8),
-            ("fp8", compression.FP8, compression.SCALED_FP8),
-        )
-    ),
-    *(
-        _compressed(
-            f"powersgd:{columns}", f"compressed: two factors of rank {columns}",
-            "all_reduce of each factor", how,
-        )
-        for columns, how in compression.POWERSGD.items()
+        for columns in compression.POWERSGD_RANKS
     ),
 )  # fmt: skip
 

@@ -352,7 +352,8 @@ def decode_end(line: dict[str, Any]) -> RunEnd:
 
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
-    built = build(record, values, **_RECORDS.get(record, {}))
+    inner = _RECORDS.get(record, {})
+    built = build(record, values, **{name: partial(_build, inner[name]) for name in inner})
     limits = _limits_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         if name not in limits or value is None or value == []:
@@ -366,7 +367,7 @@ def _build(record: type[T], values: dict[str, Any]) -> T:
     return built
 
 
-_KINDS: dict[Any, dict[str, Any]] = {
+_RECORDS: dict[Any, dict[str, Any]] = {
     RunHeader: {"ranks": RankInfo, "link_probes": LinkProbe, "start_up": StartUp},
     Measurement: {
         "case": Case, "first_wrong": WrongElement, "reported": ReportedTiming,
@@ -374,11 +375,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
     },
     Check: {"first_wrong": WrongElement},
 }  # fmt: skip
-_RECORDS = {
-    record: {name: partial(_build, kind) for name, kind in kinds.items()}
-    for record, kinds in _KINDS.items()
-}
-"""What makes the records within a record."""
+"""The records within a record."""
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

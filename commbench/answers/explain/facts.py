@@ -138,7 +138,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
 
 
 def _bandwidth(row: ResultRow) -> list[Fact]:
-    case, load = row.case, row.load
+    case, load = row.case, row.case.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
     few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
