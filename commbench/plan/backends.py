@@ -184,7 +184,6 @@ class NcclOption(NamedTuple):
     """One option."""
 
     name: str
-    help: str
     values: Mapping[str, int] | None = None
     """The values that it has, by the words for them; None: any whole number from 0."""
     is_text: bool = False
@@ -193,23 +192,17 @@ class NcclOption(NamedTuple):
 
 
 NCCL_OPTIONS = by_name(
-    NcclOption(
-        "cta_policy", "what NCCL saves: default, efficiency, zero",
-        {"default": 0, "efficiency": 1, "zero": 2},
-    ),
-    NcclOption("min_ctas", "fewest thread blocks of a kernel"),
-    NcclOption("max_ctas", "most thread blocks of a kernel"),
-    NcclOption("cga_cluster_size", "thread blocks of a cluster"),
-    NcclOption("nvls_ctas", "thread blocks of NVLS kernels"),
-    NcclOption("collnet_enable", "in-network reduction", _SWITCH),
-    NcclOption("traffic_class", "traffic class of the network"),
-    NcclOption("net_name", "the network plugin", is_text=True),
-    NcclOption("split_share", "share resources with communicators split off", _SWITCH),
-    NcclOption(
-        "is_high_priority_stream", "streams of high priority", {"0": False, "1": True},
-        is_of_group=True,
-    ),
-)  # fmt: skip
+    NcclOption("cta_policy", {"default": 0, "efficiency": 1, "zero": 2}),  # what NCCL saves
+    NcclOption("min_ctas"),  # fewest thread blocks of a kernel
+    NcclOption("max_ctas"),  # most thread blocks of a kernel
+    NcclOption("cga_cluster_size"),  # thread blocks of a cluster
+    NcclOption("nvls_ctas"),  # thread blocks of NVLS kernels
+    NcclOption("collnet_enable", _SWITCH),  # in-network reduction
+    NcclOption("traffic_class"),  # of the network
+    NcclOption("net_name", is_text=True),  # the network plugin
+    NcclOption("split_share", _SWITCH),  # share resources with communicators split off
+    NcclOption("is_high_priority_stream", {"0": False, "1": True}, is_of_group=True),
+)
 
 
 def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -21,12 +21,9 @@ from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Operati
 from commbench.validation import by_name
 
 SEND, ISEND, BATCH = "send", "isend", "batch"
-P2P_CALLS = {
-    SEND: "send and recv, which block",
-    ISEND: "isend and irecv, then wait",
-    BATCH: "batch_isend_irecv, then wait",
-}
-"""The kinds of call for point to point in torch.distributed."""
+P2P_CALLS = (SEND, ISEND, BATCH)
+"""The kinds of call for point to point in torch.distributed: send and recv, which block; isend and
+irecv, then wait; batch_isend_irecv, then wait."""
 DEFAULT_P2P_CALL = "natural"
 ALL_P2P_CALLS = "all"
 P2P_CALL_CHOICES = (DEFAULT_P2P_CALL, *P2P_CALLS, ALL_P2P_CALLS)
