@@ -134,17 +134,6 @@ def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     works.wait()
 
 
-def _composition(operation: str, *steps: str) -> CallForm:
-    """The form of an operation that consists of others."""
-    name = "+".join(steps)
-    calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
-    return CallForm(
-        name, f"{operation} as {' and '.join(steps)}", calls,
-        lambda _, dist, b: [call(dist, buffers) for call, buffers in b.steps],
-        operations=(operation,), steps=steps,
-    )  # fmt: skip
-
-
 def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: Any) -> CallForm:
     """A form that sends fewer bytes."""
     operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
@@ -182,7 +171,16 @@ CALL_FORMS = by_name(
         "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
         has_flat=True,
     ),
-    *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+    *(
+        CallForm(
+            "+".join(steps), f"{o.name} as {' and '.join(steps)}",
+            " + ".join(OPERATIONS[step].torch_call for step in steps),
+            lambda _, dist, b: [call(dist, buffers) for call, buffers in b.steps],
+            operations=(o.name,), steps=steps,
+        )
+        for o in OPERATIONS.values()
+        for steps in o.compositions
+    ),
     CallForm(
         "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
         _sends_and_receives,
