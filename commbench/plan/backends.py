@@ -12,7 +12,6 @@ callers. TensorPipe's variables (`TP_`) are absent: no collective reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, closest, name_error
@@ -131,13 +130,9 @@ class VariableFamily(NamedTuple):
     """Whether no other name with this prefix is read."""
 
 
-@cache
 def variable_families() -> tuple[VariableFamily, ...]:
     """Every family in `data/variables.csv`. The first one whose prefix begins a name counts."""
-    return read_table(
-        "variables.csv", VariableFamily, backends=lambda text: tuple(text.split()),
-        names=lambda text: tuple(text.split()), is_complete=bool,
-    )  # fmt: skip
+    return read_table("variables.csv", VariableFamily)
 
 
 def find_family(name: str) -> VariableFamily | None:

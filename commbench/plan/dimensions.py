@@ -19,7 +19,7 @@ from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, 
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.groups import CONCURRENCY_CHOICES
+from commbench.plan.groups import CONCURRENCY_CHOICES, group_choices
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
 from commbench.plan.operations import OPERATIONS
 from commbench.validation import brief, by_name
@@ -291,8 +291,9 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     _dimension(
-        "group", lambda plan, _: plan.group_choices(), "over", option="--over", joint=GROUP_FIELDS,
-        title=lambda name: f"over {name}" if name else "", is_qualifier=True,
+        "group", lambda plan, _: group_choices(plan.group_sets, plan.concurrency), "over",
+        option="--over", joint=GROUP_FIELDS, is_qualifier=True,
+        title=lambda name: f"over {name}" if name else "",
     ),
     _dimension("concurrency", _none, choices=CONCURRENCY_CHOICES, is_qualifier=True),
     _dimension("group_ranks", _none, "groups", option="--groups", is_qualifier=True),

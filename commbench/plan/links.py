@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest
 from commbench.units import GB, parse_size
+from commbench.validation import texts_of
 
 NODE = "node"
 T = TypeVar("T")
@@ -102,38 +103,19 @@ class Threshold(NamedTuple):
     source: str
 
 
-def _speed(text: str) -> float:
-    return float(text) * GB
-
-
-def _curve(text: str) -> tuple[tuple[int, float], ...]:
-    points = (point.split(":") for point in text.split())
-    return tuple((parse_size(size), _speed(value)) for size, value in points)
-
-
-@cache
 def load_links() -> tuple[Link, ...]:
     """Every link in `data/links.csv`."""
-    return read_table(
-        "links.csv", Link, aliases=lambda text: tuple(text.split()), bytes_per_second=_speed
-    )
+    return read_table("links.csv", Link)
 
 
-@cache
 def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
-    return read_table(
-        "published.csv", Published, ranks=int, nodes=int, busbw_bytes_per_s=_speed, curve=_curve
-    )
+    return read_table("published.csv", Published)
 
 
-@cache
 def load_thresholds() -> tuple[Threshold, ...]:
     """Every demand in `data/thresholds.csv`."""
-    return read_table(
-        "thresholds.csv", Threshold, ranks=int, nodes=int, low_bytes_per_s=_speed,
-        high_bytes_per_s=lambda text: _speed(text) if text else None,
-    )  # fmt: skip
+    return read_table("thresholds.csv", Threshold)
 
 
 _COLUMNS = {
@@ -141,18 +123,32 @@ _COLUMNS = {
     "high": "high_bytes_per_s",
 }  # fmt: skip
 """The fields of columns that are in GB/s."""
+_READERS: dict[str, Callable[[str], Any]] = {
+    "str": str, "int": int, "bool": bool, "float": lambda text: float(text) * GB,
+    "Link": lambda text: find_link(text), "tuple[str, ...]": lambda text: tuple(text.split()),
+    "frozenset[str]": lambda text: frozenset(text.split()),
+    "tuple[tuple[int, float], ...]": lambda text: tuple(
+        (parse_size(size), float(speed) * GB)
+        for size, speed in (point.split(":") for point in text.split())
+    ),
+}  # fmt: skip
+"""What makes the value of a field, by its annotation; a number with a point is in GB/s."""
 
 
-def read_table(file: str, record: type[T], **read: Callable[[str], Any]) -> tuple[T, ...]:
-    """A record of each row of a CSV file of the folder `data`; `read` makes the values of the
-    fields that are no text."""
+@cache
+def read_table(file: str, record: type[T]) -> tuple[T, ...]:
+    """A record of each row of a CSV file of the folder `data`. An empty text is None where the
+    annotation of its field has that."""
     from importlib import resources  # takes longer to import than all of this file
 
     text = (resources.files("commbench") / "data" / file).read_text(encoding="utf-8")
-    found = []
+    kinds, found = texts_of(record), []
     for row in csv.DictReader(text.splitlines()):
-        values = {_COLUMNS.get(name, name): value for name, value in row.items()}
-        found.append(record(**{name: read.get(name, str)(v) for name, v in values.items()}))
+        values: dict[str, Any] = {}
+        for name, cell in row.items():
+            kind, none, _ = kinds[field := _COLUMNS.get(name, name)].partition(" | None")
+            values[field] = _READERS[kind](cell) if cell or not none else None
+        found.append(record(**values))
     return tuple(found)
 
 
@@ -273,14 +269,9 @@ class Fabric(NamedTuple):
         return bool(connects and connects < -(-ranks // nodes) and connects <= LARGEST_NODE)
 
 
-@cache
 def load_gpus() -> tuple[Gpu, ...]:
     """Every accelerator in `data/gpus.csv`; a name with more words comes before one with fewer."""
-    return read_table(
-        "gpus.csv", Gpu, words=lambda text: frozenset(text.split()), link=find_link,
-        slot=lambda text: find_link(text) if text else None,
-        connects=lambda text: int(text) if text else None,
-    )  # fmt: skip
+    return read_table("gpus.csv", Gpu)
 
 
 @lru_cache(maxsize=256)

@@ -321,10 +321,6 @@ class Plan:
         """Whether groups other than all ranks are measured."""
         return bool(self.workload) or not self.layout.is_empty
 
-    def group_choices(self) -> tuple[tuple[str, str, str], ...]:
-        """Dimension, concurrency and ranks of the groups of each case."""
-        return groups.group_choices(self.group_sets, self.concurrency)
-
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
         found = self._groups_by_key()
