@@ -172,10 +172,9 @@ class ResultRow:
         found = {}
         for index, ranks in enumerate(groups):
             if has_samples:
-                numbers = [len(batch.samples_s) for batch in batches]
                 samples = [
-                    batch.group_samples_s[index * number : (index + 1) * number]
-                    for batch, number in zip(batches, numbers, strict=True)
+                    batch.group_samples_s[(n := len(batch.samples_s)) * index : n * (index + 1)]
+                    for batch in batches
                 ]
                 found[ranks] = figures.median_of(samples, batches) or Estimate(0.0)
                 continue
