@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commbench.errors import UsageError, name_error
-from commbench.plan import dtypes, operations, workload_variants
+from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD
+from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import UNKNOWN_GROUP, Call, Program, Step, Workload, most_often
+from commbench.plan.workload_variants import match_calls
 from commbench.units import format_count
 
 REFUSE, SHRINK = "refuse", "shrink"
@@ -54,7 +56,7 @@ def prepare_replay(
                 "torch.distributed numbers the ranks of a group in ascending order",
             )
     for step in fitted.steps:
-        workload_variants.match_calls(fitted, step)
+        match_calls(fitted, step)
     return Fitted(fitted, (*completions, *changes))
 
 
@@ -109,7 +111,7 @@ def _why_left_out(
     """Why a call cannot be replayed; empty where it can. `members` are the ranks whose calls are
     known. `is_partly`: the step has messages of which the other rank is not known, so that none of
     them can be replayed."""
-    operation = operations.OPERATIONS.get(call.operation)
+    operation = OPERATIONS.get(call.operation)
     if operation and (operation.is_on_host or operation.memory or operation.is_timed_by_host):
         return "it is no collective that can be replayed"
     if call.is_message and is_partly:
@@ -127,14 +129,14 @@ def _why_left_out(
 
 def _complete_call(call: Call, changes: Counter[str]) -> Call:
     """A call with its group, element type, reduction and root."""
-    name, operation = call.operation, operations.OPERATIONS.get(call.operation)
+    name, operation = call.operation, OPERATIONS.get(call.operation)
     if call.group == UNKNOWN_GROUP:
         changes[f"{name}: all ranks take part, since the group is not known"] += 1
         call = call._replace(group=WORLD)
     if _has_data(call) and not call.dtype:
         changes[f"{name}: float32 is used, since the element type is not known"] += 1
         call = call._replace(dtype="float32")
-    if _has_data(call) and (call.size_bytes or 0) % dtypes.DTYPES[call.dtype].size_bytes:
+    if _has_data(call) and (call.size_bytes or 0) % DTYPES[call.dtype].size_bytes:
         changes[f"{name}: the size is rounded down to whole elements"] += 1
     if operation and operation.reduces:
         call = call._replace(reduce_op=call.reduce_op or "sum")
@@ -142,7 +144,7 @@ def _complete_call(call: Call, changes: Counter[str]) -> Call:
 
 
 def _has_data(call: Call) -> bool:
-    return call.is_message or operations.OPERATIONS[call.operation].has_data
+    return call.is_message or OPERATIONS[call.operation].has_data
 
 
 def _is_unknown_message(call: Call) -> bool:
@@ -267,7 +269,7 @@ def _shrink_call(workload: Workload, smaller: Workload, call: Call, rank: int) -
     )
     size = call.size_bytes
     if (sent, received) != (call.send_splits, call.receive_splits):
-        width = dtypes.DTYPES[call.dtype].size_bytes if call.dtype else 0
+        width = DTYPES[call.dtype].size_bytes if call.dtype else 0
         size = max(sum(sent), sum(received)) * width or None
     return call._replace(
         peer=None if peer is None else after.index(peer),

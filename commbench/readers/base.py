@@ -8,8 +8,10 @@ from math import isinf
 from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import RecordsError, UsageError
-from commbench.plan import dimensions, dtypes, operations
 from commbench.plan.case import Case
+from commbench.plan.dimensions import HOT
+from commbench.plan.dtypes import DTYPES, find_dtype
+from commbench.plan.operations import OPERATIONS
 from commbench.readers.source import ImportHints, Line, SourceText
 from commbench.results.schema import ReportedTiming
 from commbench.units import GB, LARGEST_SIZE, format_count
@@ -178,7 +180,7 @@ class LeftOut(Exception):  # noqa: N818 - it is no error of the file
 def require_dtype(name: str) -> str:
     """commbench's name of an element type; raises LeftOut where it has no such type."""
     try:
-        return dtypes.find_dtype(name).name
+        return find_dtype(name).name
     except UsageError:
         raise LeftOut(f"commbench has no element type {name!r:.40}") from None
 
@@ -252,10 +254,10 @@ class RowCollector:
         `algbw` and `busbw` in GB/s, and in microseconds fields of ReportedTiming, which are taken
         over ranks or `of_iterations`. `known` are fields of Case.
         """
-        entry = operations.OPERATIONS[operation]
+        entry = OPERATIONS[operation]
         dtype = dtype if entry.has_data else ""
         blocks = self.ranks if entry.blocks else 1
-        count = size_bytes // blocks // dtypes.DTYPES[dtype].size_bytes if dtype else 0
+        count = size_bytes // blocks // DTYPES[dtype].size_bytes if dtype else 0
         time_s = parse_seconds(row["time"], exponent)
         times = {n: parse_seconds(row[n]) for n in ReportedTiming._fields if n in row}
         samples_s = [parse_seconds(sample) for sample in samples]
@@ -301,7 +303,7 @@ class RowCollector:
     ) -> None:
         """Check whether the printed bandwidths (GB/s) follow from the printed time and the size,
         and the second one from the first, each rounded to its last digit."""
-        factor = operations.OPERATIONS[row.case.operation].busbw_factor
+        factor = OPERATIONS[row.case.operation].busbw_factor
         if factor is None or None in (parse_number(algbw), parse_number(busbw)):
             return
         by, moved = factor(self.ranks), row.case.size_bytes / GB
@@ -332,7 +334,7 @@ class RowCollector:
             why = "the printed bandwidth does not follow from size and time"
             self.note(f"in {format_count(wrong, 'row')} {why} ({rows})", is_fault=True)
 
-    def make_file(self, timing: str, buffers: str = dimensions.HOT, **facts: Any) -> ImportedFile:
+    def make_file(self, timing: str, buffers: str = HOT, **facts: Any) -> ImportedFile:
         """The file with these facts; raises an error where it has no row. `timing` and `buffers`
         are those of its rows, by the loop that the tool documents."""
         notes = {note: note for note in self._notes} | {

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import RecordsError
-from commbench.plan import backends, dimensions, plan
+from commbench.plan.backends import BACKENDS
 from commbench.plan.case import Case
+from commbench.plan.dimensions import BOTH
+from commbench.plan.plan import Plan
 from commbench.readers import lines, mpi, nccl_tests_json, nccl_tests_text
 from commbench.readers.base import ImportedFile, ImportedRow, unique
 from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source
@@ -88,12 +90,12 @@ def make_run(file: ImportedFile) -> schema.Run:
     return schema.Run(file.path, header, measurements, end, launches=header.plan.launches)
 
 
-def _plan(file: ImportedFile, cases: Sequence[Case]) -> plan.Plan:
+def _plan(file: ImportedFile, cases: Sequence[Case]) -> Plan:
     """A plan that holds every case of the file; what the file does not say is left empty."""
-    devices = backends.BACKENDS[file.backend].devices if file.backend in backends.BACKENDS else ()
+    devices = BACKENDS[file.backend].devices if file.backend in BACKENDS else ()
     only = devices[0] if len(devices) == 1 else ""
     modes = unique(case.launch_mode for case in cases)
-    return plan.Plan(
+    return Plan(
         operations=unique(case.operation for case in cases),
         dtypes=unique(case.dtype for case in cases) or ("float32",),
         reduce_ops=unique(case.reduce_op for case in cases) or ("sum",),
@@ -105,7 +107,7 @@ def _plan(file: ImportedFile, cases: Sequence[Case]) -> plan.Plan:
         cpu_mode="",
         warmup=file.warmup,
         timing=file.timing,
-        launch_mode=modes[0] if len(modes) == 1 else dimensions.BOTH,
+        launch_mode=modes[0] if len(modes) == 1 else BOTH,
         buffers=cases[0].buffers,
         memory=unique(case.memory for case in cases),
         check=any(row.wrong is not None for row in file.rows),
