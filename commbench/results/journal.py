@@ -76,21 +76,14 @@ class Journal:
         self._crc = _crc_of(self._file.fileno(), self._complete_bytes)
         self._cut_partial_line()
 
-    def header(self, header: RunHeader) -> None:
-        """Write the header of a launch."""
-        self.write(_encode(header))
+    def add(self, record: RunHeader | Check | Measurement) -> None:
+        """Write the header of a launch, the check of some calls in a soak, or one finished case,
+        whose batches were written before."""
+        self.write(_encode(record))
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
         self.write(_encode_batch(case, batch))
-
-    def check(self, check: Check) -> None:
-        """Write the check of some calls in a soak."""
-        self.write(_encode(check))
-
-    def measurement(self, measurement: Measurement) -> None:
-        """Write one finished case, whose batches were written before."""
-        self.write(_encode(measurement))
 
     def end(self, end: RunEnd) -> None:
         """Write how the run ended, and close the file."""

@@ -105,7 +105,7 @@ class Recorder(RunCollector):
         self._outcomes = {m.case.index: m for m in earlier}
         self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
-        self._journal.header(header)
+        self._journal.add(header)
         self._has_related = any(
             case.part or not case.call_form.is_reference for case in header.plan.cases()
         )
@@ -140,7 +140,7 @@ class Recorder(RunCollector):
             self._journal.batch(case, self._keep(case, batch))
 
     def checked(self, check: records.Check) -> None:
-        self._journal.check(check)
+        self._journal.add(check)
         assert self._soak
         self._soak.wrong += sum(check.wrong_elements)
 
@@ -151,7 +151,7 @@ class Recorder(RunCollector):
 
     def finished(self, measurement: Measurement) -> None:
         measurement = self._with_ranks(measurement)
-        self._journal.measurement(measurement)
+        self._journal.add(measurement)
         if self._soak:
             return  # its row needs all batches
         before = self._outcomes.get(measurement.case.index)
