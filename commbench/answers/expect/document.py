@@ -10,7 +10,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import curve_document, curves, expectation
 from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.bound import Bound, Call
-from commbench.output.text import join_words
+from commbench.output.text import join_words, span
 from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
@@ -91,7 +91,7 @@ def _span(found: expectation.Expectation) -> str:
     (low, first), (high, last) = found.known[0], found.known[-1]
     if _differ(found):
         return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
-    return f"{' to '.join(dict.fromkeys(map(gbps, (low, high))))} GB/s"
+    return f"{span(gbps, (low, high))} GB/s"
 
 
 def _differ(found: expectation.Expectation) -> bool:

@@ -171,12 +171,8 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
     keys = {case.key() for case in slow}
     trend = find_trend(history, keep=lambda system, _: system == newest)
-    return Past(trend, tuple(change for change in trend.changes if _lasts(change, keys)))
-
-
-def _lasts(change: Change, keys: Collection[tuple[Any, ...]]) -> bool:
-    """Whether times rose, and any of these cases had no step since."""
-    return change.ratio.value > 1 and any(
-        step.case.key() in keys and step.number == len(step.found.fit.steps) - 1
-        for step in change.steps
-    )
+    lasting = [
+        change for change in trend.changes if change.ratio.value > 1
+        and any(step.is_last and step.case.key() in keys for step in change.steps)
+    ]  # fmt: skip
+    return Past(trend, tuple(lasting))

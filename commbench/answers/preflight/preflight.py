@@ -173,9 +173,9 @@ class _Preflight:
         for stage in stages.make_stages(self._good):
             self._stage = stage.name
             if self._left_s < LEAST_S:
-                return self.give_up("--limit left no time")
+                self.give_up("--limit left no time")
+                break
             self._carry_out(stage)
-        return None
 
     def _carry_out(self, stage: Stage) -> None:
         started = time.monotonic()
@@ -185,10 +185,8 @@ class _Preflight:
         self._judge(stage)
         attempts = self._of(stage)
         failed = [attempt for attempt in attempts if not attempt.passed]
-        accused = {host for attempt in failed for host in attempt.accused}
-        proven = [h for a in attempts if a.passed for h in a.hosts if h not in accused]
-        if stage.size > 2:
-            proven += [host for host in self._good() if host not in accused]
+        proven = [host for attempt in attempts if attempt.passed for host in attempt.hosts]
+        proven += self._good() if stage.size > 2 else []
         waves = stages.retry_waves(stage, failed, [*dict.fromkeys(proven)])
         for wave in waves:
             self._run(stage, wave)
@@ -224,10 +222,9 @@ class _Preflight:
         self._journal.write({"kind": "attempt", **attempt._asdict()})
 
     def _leave_out(self, group: Group, reason: str) -> None:
-        accused, retried = group.retried or group.hosts, group.retried
-        self._record(
-            Attempt(self._stage, group.hosts, False, reason, accused, retried, is_undecided=True)
-        )
+        hosts, retried = group
+        accused = retried or hosts
+        self._record(Attempt(self._stage, hosts, False, reason, accused, retried, True, True))
 
     def _run(self, stage: Stage, groups: Sequence[Group]) -> None:
         """Run disjoint groups at once, and record each as it ends."""
@@ -239,19 +236,15 @@ class _Preflight:
         runs, failed = [self._host_run(stage, group) for group in groups], 0
         by_folder = {run.folder: group for run, group in zip(runs, groups, strict=True)}
         told = started = time.monotonic()
-        outcomes = run_on_hosts(
-            runs, options.starter, options.variables, options.at_once, self._until
-        )
-        with closing(outcomes):
+        how = options.starter, options.variables, options.at_once, self._until
+        with closing(run_on_hosts(runs, *how)) as outcomes:
             for done, outcome in enumerate(outcomes, 1):
                 attempt = self._attempt(stage, outcome, by_folder[outcome.run.folder])
                 self._record(attempt)
                 failed += not attempt.passed
                 if (now := time.monotonic()) - told > STATUS_EVERY_S and done < len(runs):
-                    self._notify(
-                        f"{stage.name}: {done}/{len(runs)} runs, {failed} failed, "
-                        f"{now - started:.0f} s"
-                    )
+                    counts = f"{done}/{len(runs)} runs, {failed} failed"
+                    self._notify(f"{stage.name}: {counts}, {now - started:.0f} s")
                     told = now
 
     def _host_run(self, stage: Stage, group: Group) -> HostRun:

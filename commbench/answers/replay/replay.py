@@ -45,11 +45,6 @@ class OperationReplay(NamedTuple):
     """Seconds of all its calls at the peak; None without a peak, and where it bounds nothing."""
 
     @property
-    def traced_s(self) -> float | None:
-        """Seconds in the trace: without waiting, where that is known."""
-        return self.traced.seconds
-
-    @property
     def here_s(self) -> float | None:
         """Seconds here."""
         return self.replayed.value if self.replayed else None
@@ -200,8 +195,8 @@ def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
     """The time of the calls if each reached the peak; None where it bounds one of them not."""
     total = 0.0
     for weight, row in weighted:
-        share = find_peak_fraction(row, peak) if row and peak else None
-        if share is None or row is None or row.time is None:
+        share = find_peak_fraction(row, peak) if row and row.time and peak else None
+        if not (share and row and row.time):
             return None
         total += weight * row.time.median * share.fraction
     return total
@@ -209,17 +204,16 @@ def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
 
 def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], str]:
     """The variants of a step, and which is the baseline."""
-    own = [row for row in rows.values() if row.measurement.case.step == step.name]
+    own = {row.case.variant: row for row in rows.values() if row.case.step == step.name}
     times = {
-        row.measurement.case.variant: row.time.estimate
-        for row in own
+        variant: row.time.estimate
+        for variant, row in own.items()
         if row.time and row.measurement.status == OK
     }
     baseline = GAPS if GAPS in times else CALLS
-    waited = {row.case.variant for row in own if has_waited(row.queued_share)}
+    waited = {variant for variant, row in own.items() if has_waited(row.queued_share)}
     found = []
-    for row in own:
-        variant = row.measurement.case.variant
+    for variant, row in own.items():
         time = times.get(variant)
         over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
         why = "" if time else row.measurement.outcome
