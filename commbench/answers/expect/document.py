@@ -159,13 +159,13 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
-    sources = [*found.sources, *(one.threshold.source for one in answer.demands)]
-    sources = [*dict.fromkeys(sources)]
+    demanded = (one.threshold.source for one in answer.demands)
+    sources = [*dict.fromkeys([*found.sources, *demanded])]
     blocks: list[Block] = [
         facts_table("", [*_limits(found)], "bandwidth"),
         _figures(found, sources),
         _demands(answer, sources),
-        *([sources_section(sources)] if sources else []),
+        *[sources_section(sources)] * bool(sources),
     ]
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
@@ -204,9 +204,10 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     call, bound, several = found.call, found.bound, found.call.parts > 1
     has_network = bool(call.fabric.nics) or not several
     how = _others(found) if call.fabric.gpu else "no accelerator is given (--gpu)"
-    if found.plausible and found.measured:
-        low, high = (end / of - 1 for end, of in zip(found.plausible, found.measured, strict=True))
-        how = f"from {-100 * low:.0f} % below the lowest to {100 * high:.0f} % above the highest"
+    low, high, known = found.low_bytes_per_s, found.high_bytes_per_s, found.known
+    if known and low is not None and high is not None:
+        below, above = 1 - low / known[0][0], high / known[-1][0] - 1
+        how = f"from {100 * below:.0f} % below the lowest to {100 * above:.0f} % above the highest"
         how += f" figure of others{_where(found)}"
         if not has_network:
             how += "; no network is given, so the figures of all count"

@@ -80,7 +80,11 @@ def document(fleet: FleetResult) -> Document:
         (node for node in fleet.nodes if node.slowdown),
         key=lambda node: (node.chance or 0.0, node.name),
     )
-    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, cells.TEXT), *_TIMES[:-1])
+    all_columns = (
+        _NODE,
+        Column("verdict", lambda node: node.verdict, cells.TEXT),
+        *_TIMES[:-1],
+    )
     blocks += [
         Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),

@@ -27,7 +27,7 @@ from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.results.schema import FAILED, WRONG
-from commbench.stats import Estimate, collect
+from commbench.stats import Estimate, around, collect
 from commbench.units import format_count
 from commbench.views.formats import Result, fields_of
 
@@ -341,4 +341,4 @@ def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Est
     value = sum(float(excess[n]) for n in cases) / len(cases)
     own = [max(scores.scales[n], errors[n]) for n in cases]  # an error of nan is not larger
     half = Z * hypot(*own, *(scores.errors[n] for n in cases)) / len(cases)
-    return Estimate(value, value - half, value + half).map(exp)
+    return around(value, half).map(exp)

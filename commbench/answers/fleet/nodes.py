@@ -133,10 +133,8 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
         if name.endswith((".txt", ".csv", ".list")):
             raise UsageError(f"{name!r}: there is no such file", "write node1,node2 or a file")
         if set(name) & set("[]/"):
-            raise UsageError(
-                f"{name!r} is no name of a node",
-                "write each name, as `scontrol show hostnames` does, or name an existing file",
-            )
+            hint = "write each name, as `scontrol show hostnames` does, or name an existing file"
+            raise UsageError(f"{name!r} is no name of a node", hint)
     if not names:
         raise UsageError("the list of nodes is empty", "write --nodes node1,node2 or a file")
     return [*dict.fromkeys(names)]

@@ -222,7 +222,8 @@ def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
     counts as that of `prior` nodes."""
     squares = (_MAD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
-    return (moderated**0.5).clip(_LEAST_SCALE)
+    found: Values = (moderated**0.5).clip(_LEAST_SCALE)
+    return found
 
 
 def _part_values(times: Values, errors: Values, parts: Sequence[Part], peers: Values) -> Values:

@@ -19,7 +19,7 @@ from commbench.stats import collect
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
-from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
+from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
 from commbench.views.formats import Result, View
 
@@ -53,8 +53,8 @@ def document(trend: Trend) -> Document:
     columns = (since, *CHANGE_COLUMNS)
     changes = Table("What changed", columns, trend.changes, lambda c: rows_of(c, trend), "rows")
     since = Column("since (UTC)", level_since, cells.TEXT, 6)
-    columns = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
-    levels = Table("Level since the last step", columns, trend.series, _title)
+    of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
+    levels = Table("Level since the last step", of_level, trend.series, _title)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         changes,
@@ -69,10 +69,10 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much, and what changed then."""
     is_slower = change.ratio.value > 1
     ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
-    how = f"{ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
+    how = f"{cells.ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
     return (
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}"
-        f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
+        f"{cells.in_brackets(cells.ratio_interval_text(ratio))}; {causes_text(change)}."
     )
 
 

@@ -305,9 +305,8 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     """The level of each row of a run in the runs of the same system that started before it. It has
     no row for a case with fewer than FEWEST runs. None stands for an empty history."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    start = run.header.started if run.header else ""
     found = history.series(keep=lambda s, c: s == system and c.key() in cases) if history else ()
-    series = [each._replace(points=(*_earlier(each.points, run, start),)) for each in found]
+    series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     fitted = fit_series([each for each in series if len(each.points) >= FEWEST])
     environments = history.environments() if history and fitted else {}
     rows = [_baseline_row(cases[f.series.case.key()], f, environments) for f in fitted]
@@ -331,12 +330,11 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
 
 
-def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:
-    path = str(run.path.absolute())
-    for point in points:
-        is_earlier = point.run.path != path and (not start or point.run.started < start)
-        if is_earlier and point.counts:
-            yield point
+def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
+    """The points that count, of other runs that started before."""
+    path, start = str(run.path.absolute()), run.header.started if run.header else ""
+    others = (point for point in points if point.counts and point.run.path != path)
+    return [point for point in others if not start or point.run.started < start]
 
 
 def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorded]) -> Any:

@@ -76,10 +76,6 @@ def open_history(path: str | Path | None) -> Iterator[History | None]:
         yield history
 
 
-def _point(run: HistoryRun, time: float, low: float, high: float, queued: float) -> Point:
-    return Point(run, Estimate(time, low, high), queued)
-
-
 class History:
     """A history that is open. RecordsError for a file that cannot be opened or is none; with
     `is_written` it is made where it does not exist, when the first run is added."""
@@ -151,9 +147,7 @@ class History:
             values["system"] = self._find("system", "facts", json.dumps(system))
             environment = json.dumps(recorded_of(run), sort_keys=True)
             values["environment"] = self._find("environment", "content", environment)
-            names = ", ".join(values)
-            marks = ", ".join(f":{name}" for name in values)
-            own = self._do(f"INSERT INTO run ({names}) VALUES ({marks})", values).lastrowid
+            own = self._insert("INSERT", "run", values).lastrowid
             for key, row in rows.items():
                 series = self._find("series", "measured", key, system=values["system"])
                 point = (series, own, *row.time, row.queued_share)
@@ -167,8 +161,7 @@ class History:
                 "SELECT run.id, facts, label, path, started, added, placed, link, environment "
                 "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
             ).fetchall()
-        systems = {text: System(*json.loads(text)) for text in {text for _, text, *_ in found}}
-        runs = [HistoryRun(own, systems[text], *rest) for own, text, *rest in found]
+        runs = [HistoryRun(own, System(*json.loads(text)), *rest) for own, text, *rest in found]
         return [run for run in runs if node in ("", run.system.node)]
 
     def series(
@@ -186,9 +179,7 @@ class History:
                 "SELECT series.id, facts, measured FROM series JOIN system "
                 "ON series.system = system.id"
             ).fetchall()
-        found = [
-            (System(*json.loads(s)), records.case_of(measured), own) for own, s, measured in known
-        ]
+        found = [(System(*json.loads(s)), records.case_of(m), own) for own, s, m in known]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
             is_wanted = operation in ("", case.operation) and node in ("", system.node)
@@ -196,7 +187,8 @@ class History:
                 continue
             with self._translating():
                 rows = self._do(f"SELECT run, {self._of_point} FROM point WHERE series = ?", (own,))
-                points = [_point(runs[run], *rest) for run, *rest in rows if run in runs]
+                own_rows = ((runs[run], rest) for run, *rest in rows if run in runs)
+                points = [Point(run, Estimate(*time), queued) for run, (*time, queued) in own_rows]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
@@ -208,7 +200,7 @@ class History:
                 "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
                 (run.id,),
             ).fetchall()
-        return [(records.case_of(measured), _point(run, *rest)) for measured, *rest in found]
+        return [(records.case_of(m), Point(run, Estimate(*time), q)) for m, *time, q in found]
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
@@ -227,12 +219,8 @@ class History:
         """Remove these runs with all that only they have, in one transaction."""
         with self._translating(), self._transaction():
             self._forget([run.id for run in runs])
-            for statement in (
-                "DELETE FROM series WHERE id NOT IN (SELECT series FROM point)",
-                "DELETE FROM environment WHERE id NOT IN (SELECT environment FROM run)",
-                "DELETE FROM system WHERE id NOT IN (SELECT system FROM run)",
-            ):
-                self._do(statement)
+            for table, user in (("series", "point"), ("environment", "run"), ("system", "run")):
+                self._do(f"DELETE FROM {table} WHERE id NOT IN (SELECT {table} FROM {user})")
 
     def _forget(self, ids: Sequence[int]) -> None:
         self._do("CREATE TEMP TABLE IF NOT EXISTS forgotten (id INTEGER PRIMARY KEY)")
@@ -251,11 +239,14 @@ class History:
         self._forget([found[0]])
         return REPLACED
 
+    def _insert(self, how: str, table: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+        return self._do(f"{how} INTO {table} ({names}) VALUES ({marks})", values)
+
     def _find(self, table: str, column: str, text: str, **more: int) -> int:
         """The id of a row with this text, which is made where there is none."""
         values = {column: text, **more}
-        names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-        self._do(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)
+        self._insert("INSERT OR IGNORE", table, values)
         where = " AND ".join(f"{name} = :{name}" for name in values)
         return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
 
@@ -280,10 +271,8 @@ class History:
         if self._pragma("application_id") != APPLICATION:
             raise self._error("it is not a history of commbench")
         if (version := self._pragma("user_version")) > SCHEMA:
-            raise RecordsError(
-                f"{self.path} has schema {version}, which this version does not know",
-                f"update commbench, which knows schemas up to {SCHEMA}",
-            )
+            why = f"{self.path} has schema {version}, which this version does not know"
+            raise RecordsError(why, f"update commbench, which knows schemas up to {SCHEMA}")
         if version < SCHEMA and is_written:
             with self._transaction():
                 if self._pragma("user_version") < SCHEMA:

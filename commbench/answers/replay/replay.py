@@ -172,7 +172,7 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     for traced in workload_totals(workload, step):
         own = [(w, rows.get(key)) for key, w in made[traced.group, traced.operation].items()]
         operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
-    operations.sort(key=lambda one: (one.traced_s or 0.0, one.here_s or 0.0), reverse=True)
+    operations.sort(key=lambda one: (one.traced.seconds or 0.0, one.here_s or 0.0), reverse=True)
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
         step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
@@ -204,16 +204,17 @@ def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
 
 def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], str]:
     """The variants of a step, and which is the baseline."""
-    own = {row.case.variant: row for row in rows.values() if row.case.step == step.name}
+    own = [row for row in rows.values() if row.case.step == step.name]
     times = {
-        variant: row.time.estimate
-        for variant, row in own.items()
+        row.case.variant: row.time.estimate
+        for row in own
         if row.time and row.measurement.status == OK
     }
     baseline = GAPS if GAPS in times else CALLS
-    waited = {variant for variant, row in own.items() if has_waited(row.queued_share)}
+    waited = {row.case.variant for row in own if has_waited(row.queued_share)}
     found = []
-    for variant, row in own.items():
+    for row in own:
+        variant = row.case.variant
         time = times.get(variant)
         over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
         why = "" if time else row.measurement.outcome

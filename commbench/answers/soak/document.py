@@ -90,8 +90,8 @@ def soak_blocks(result: SoakResult) -> Iterator[Block]:
     planned_s, late = result.planned_s or inf, ""
     if result.elapsed_s > LATE * planned_s:
         late = f" (asked for: {planned_s:,.0f} s; the last batch ended later)"
-    cycles = f"{format_count(result.cycles, 'cycle')} in {result.elapsed_s:,.0f} s"
-    yield Items([f"{cycles}{late}; {part}."])
+    cycles = f"{result.cycles:,} cycle{'s' * (result.cycles != 1)}"
+    yield Items([f"{cycles} in {result.elapsed_s:,.0f} s{late}; {part}."])
 
 
 _WRONG = (

@@ -207,7 +207,7 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
         number = len(by_minute[minute])
         of_median = batch_spread * sqrt(pi / 2 / number)  # of normal values
         half = factor * hypot(of_median, spread)
-        found = Estimate(middle - usual, middle - usual - half, middle - usual + half).map(exp)
+        found = stats.around(middle - usual, half).map(exp)
         if found.ends[0] > 1 + tolerance:
             start_s = minute * MINUTE_S
             slow.append(SlowMinute(start_s, clock_at(run, start_s), found, number))

@@ -183,7 +183,7 @@ def test_the_rate_of_a_node_follows_from_the_bus_bandwidth(ranks: int, nodes: in
 
 def test_a_small_size_is_compared_with_curves_only() -> None:
     found = expect(call("a100", size_bytes=1 << 20))
-    assert found.measured == pytest.approx((24.54 * GB, 24.54 * GB))
+    assert [busbw for busbw, _ in found.known] == pytest.approx([24.54 * GB])
     assert found.plausible == pytest.approx((0.8 * 24.54 * GB, 1.1 * 24.54 * GB))
     peaks = expect(call("h100", size_bytes=1 << 20))
     for busbw, verdict in ((100, UNKNOWN), (700, HIGH), (800, IMPOSSIBLE)):
