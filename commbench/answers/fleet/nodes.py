@@ -71,11 +71,10 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
     try:
-        run = load(path, COLUMNS, hints)
+        return _make(load(path, COLUMNS, hints), name)
     except RecordsError as error:
         why = f"cannot be read: {error.message}"
         return NodeRun(name or _path_name(path), str(path), None, why)
-    return _make(run, name)
 
 
 def _make(run: LoadedRun, name: str = "") -> NodeRun:

@@ -40,7 +40,7 @@ HISTORY = RESULTS / "history.sqlite"
 APPLICATION = 0x636D6268
 """SQLite's application_id of a history: `cmbh`."""
 SCHEMA = 2
-"""2: points have `queued`."""
+"""1, without `queued` of points, was never released."""
 MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
 WAIT_S = 60.0
 """How long a writer waits for others."""
@@ -98,7 +98,7 @@ class History:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         self._opened = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
         try:
-            self._prepare(self._is_written)
+            self._prepare()
         except BaseException:
             self._opened.close()
             raise
@@ -144,12 +144,12 @@ class History:
             outcome = self._forget_older(identity, content)
             if outcome == KNOWN:
                 return Added(run, len(rows), KNOWN, waited)
-            values["system"] = self._find("system", "facts", json.dumps(system))
+            values["system"] = self._find("system", facts=json.dumps(system))
             environment = json.dumps(recorded_of(run), sort_keys=True)
-            values["environment"] = self._find("environment", "content", environment)
+            values["environment"] = self._find("environment", content=environment)
             own = self._insert("INSERT", "run", values).lastrowid
             for key, row in rows.items():
-                series = self._find("series", "measured", key, system=values["system"])
+                series = self._find("series", measured=key, system=values["system"])
                 point = (series, own, *row.time, row.queued_share)
                 self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", point)
         return Added(run, len(rows), outcome, waited)
@@ -186,7 +186,8 @@ class History:
             if not (is_wanted and (not sizes or named_bytes(case) in sizes) and keep(system, case)):
                 continue
             with self._translating():
-                rows = self._do(f"SELECT run, {self._of_point} FROM point WHERE series = ?", (own,))
+                query = "SELECT run, time, low, high, queued FROM point WHERE series = ?"
+                rows = self._do(query, (own,))
                 own_rows = ((runs[run], rest) for run, *rest in rows if run in runs)
                 points = [Point(run, Estimate(*time), queued) for run, (*time, queued) in own_rows]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
@@ -196,7 +197,7 @@ class History:
         """The cases of a run with their times."""
         with self._translating():
             found = self._do(
-                f"SELECT measured, {self._of_point} FROM run JOIN series USING (system) "
+                "SELECT measured, time, low, high, queued FROM run JOIN series USING (system) "
                 "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
                 (run.id,),
             ).fetchall()
@@ -204,9 +205,8 @@ class History:
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
-        every = f"SELECT run, {self._of_point} FROM point"
+        query = "SELECT run, count(*) FROM point WHERE queued > ? GROUP BY run"
         with self._translating():
-            query = f"SELECT run, count(*) FROM ({every}) WHERE queued > ? GROUP BY run"
             return dict(self._do(query, (MOST_QUEUED,)).fetchall())
 
     def environments(self) -> dict[int, Recorded]:
@@ -243,9 +243,8 @@ class History:
         names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
         return self._do(f"{how} INTO {table} ({names}) VALUES ({marks})", values)
 
-    def _find(self, table: str, column: str, text: str, **more: int) -> int:
-        """The id of a row with this text, which is made where there is none."""
-        values = {column: text, **more}
+    def _find(self, table: str, **values: str | int) -> int:
+        """The id of a row with these values, which is made where there is none."""
         self._insert("INSERT OR IGNORE", table, values)
         where = " AND ".join(f"{name} = :{name}" for name in values)
         return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
@@ -256,9 +255,9 @@ class History:
     def _pragma(self, name: str) -> int:
         return int(self._do(f"PRAGMA {name}").fetchone()[0])
 
-    def _prepare(self, is_written: bool) -> None:
+    def _prepare(self) -> None:
         """Check whose file it is; make the tables of a new one."""
-        if is_written:
+        if self._is_written:
             self._do("PRAGMA synchronous = EXTRA")
             with self._transaction():
                 if self._is_empty():
@@ -270,16 +269,9 @@ class History:
             raise RecordsError(f"there is no run in the history {self.path}", MAKE_HINT)
         if self._pragma("application_id") != APPLICATION:
             raise self._error("it is not a history of commbench")
-        if (version := self._pragma("user_version")) > SCHEMA:
+        if (version := self._pragma("user_version")) != SCHEMA:
             why = f"{self.path} has schema {version}, which this version does not know"
             raise RecordsError(why, f"update commbench, which knows schemas up to {SCHEMA}")
-        if version < SCHEMA and is_written:
-            with self._transaction():
-                if self._pragma("user_version") < SCHEMA:
-                    self._do("ALTER TABLE point ADD COLUMN queued REAL")
-                    self._do(f"PRAGMA user_version = {SCHEMA}")
-            version = SCHEMA
-        self._of_point = f"time, low, high, {'queued' if version == SCHEMA else 'NULL AS queued'}"
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""
@@ -290,13 +282,8 @@ class History:
     def _transaction(self) -> Iterator[None]:
         """What is done within is done as a whole or not at all."""
         self._do("BEGIN IMMEDIATE")
-        try:
+        with self._connection:  # commits, or rolls back what SQLite itself has not
             yield
-            self._do("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite ends it itself after some errors
-                self._do("ROLLBACK")
-            raise
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

@@ -123,10 +123,9 @@ def run_preflight(options: PreflightOptions, notify: Callable[[str], None]) -> P
     """Test the hosts in stages. At a signal what is known is judged, and Interrupted has it in
     `run`."""
     if not 1 <= options.need <= len(options.hosts):
-        raise UsageError(
-            f"--need {options.need} is not from 1 to {format_count(len(options.hosts), 'host')}",
-            "give fewer, or more hosts",
-        )
+        hosts = format_count(len(options.hosts), "host")
+        why = f"--need {options.need} is not from 1 to {hosts}"
+        raise UsageError(why, "give fewer, or more hosts")
     empty_folder(options.folder)
     preflight = _Preflight(options, notify)
     raise_at_signals("the verdicts rest on what had ended before")

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.plan.links import Peak
+from commbench.plan.plan import Plan
 from commbench.plan.replay import replayed_workload, step_calls
 from commbench.plan.workload import Call, Step
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s
@@ -28,10 +30,6 @@ from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import fields_of
 from commbench.workloads.trace import OperationTotals, communication_of, workload_totals
-
-if TYPE_CHECKING:
-    from commbench.plan.links import Peak
-    from commbench.plan.plan import Plan
 
 
 class OperationReplay(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
@@ -16,17 +16,15 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
+from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
+from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
-
-if TYPE_CHECKING:
-    from commbench.plan.case import Case
-    from commbench.plan.links import Peak
 
 Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
