@@ -8,7 +8,6 @@ from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import curve_document, curves, expectation
-from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.bound import Bound, Call
 from commbench.output.text import join_words, span
 from commbench.plan.links import Published
@@ -17,16 +16,16 @@ from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
 
-_TONES = {verdicts.PLAUSIBLE: GOOD, verdicts.LOW: BAD, verdicts.IMPOSSIBLE: BAD}
+_TONES = {expectation.PLAUSIBLE: GOOD, expectation.LOW: BAD, expectation.IMPOSSIBLE: BAD}
+_MISTAKE = "Look for a mistake: the unit, the size, the number of ranks, the hardware."
 NEXT = {
-    verdicts.LOW: "Look for the cause: `commbench pairs`, `commbench doctor`, NCCL_DEBUG=INFO.",
-    verdicts.UNKNOWN: "An earlier run or a like machine judges it: `commbench check --against`.",
-} | dict.fromkeys(
-    (verdicts.HIGH, verdicts.IMPOSSIBLE),
-    "Look for a mistake: the unit, the size, the number of ranks, the hardware.",
-)
+    expectation.LOW: "Look for the cause: `commbench pairs`, `commbench doctor`, NCCL_DEBUG=INFO.",
+    expectation.UNKNOWN: "An earlier run or a like machine judges it: `commbench check --against`.",
+    expectation.HIGH: _MISTAKE,
+    expectation.IMPOSSIBLE: _MISTAKE,
+}
 """What to do next after a verdict that no mistake explains."""
-_POSSIBLE = (verdicts.UNKNOWN, "possible")
+_POSSIBLE = (expectation.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
 _NEAR = 1.05
 """Up to so much above a figure without NVLS, NVLS may be off."""
@@ -131,12 +130,12 @@ def judgement_text(judgement: expectation.Judgement) -> str:
     found, busbw, verdict, mistakes = judgement
     possible, others = _possible(found), _others(found)
     said = f"{verdict.replace(*_POSSIBLE)}: {'; '.join(filter(None, (others, possible)))}."
-    if verdict == verdicts.PLAUSIBLE:
+    if verdict == expectation.PLAUSIBLE:
         said = _plausible_sentence(found, busbw)
-    elif verdict == verdicts.LOW:
+    elif verdict == expectation.LOW:
         least = f"from {gbps(found.low_bytes_per_s or 0.0)} GB/s on it would be plausible"
         said = f"low: {_against(found, 0, busbw)}; {least}."
-    elif verdict == verdicts.IMPOSSIBLE and found.bound:
+    elif verdict == expectation.IMPOSSIBLE and found.bound:
         said = f"impossible: {possible} ({found.bound.link}); {others}."
     for one in mistakes[:_MOST_MISTAKES]:
         said += f" {one.what} {gbps(one.busbw_bytes_per_s)} GB/s would be plausible."

@@ -233,8 +233,7 @@ class _GroupJudge:
         if len(judged) >= LEAST_NODES:
             logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
             errors = numpy.array([[*map(_error, found[at])] for at in judged])
-            sizes = [*map(named_bytes, self.cases)]
-            parts = slow_nodes.make_parts(self._kinds, sizes)
+            parts = slow_nodes.make_parts(self._kinds, [*map(named_bytes, self.cases)])
             self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
             self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
@@ -244,12 +243,12 @@ class _GroupJudge:
             why = "it has a time in less than half of the cases"
         nodes = []
         for at, one in enumerate(self._members):
-            if self.spread is not None and at in judged:
-                nodes.append(self._judge(one, judged.index(at)))
-                continue
             wrong = _wrong(one.run) if one.run else []
             verdict = DRAIN if wrong else AGAIN
-            nodes.append(Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run))
+            node = Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run)
+            if self.spread is not None and at in judged:
+                node = self._judge(one, judged.index(at))
+            nodes.append(node)
         return nodes
 
     def _judge(self, one: NodeRun, at: int) -> Node:

@@ -150,7 +150,7 @@ class _Preflight:
         hosts = {"kind": "preflight", "hosts": options.hosts, "need": options.need}
         self._journal.write(hosts | {"starter": options.starter.command})
         self._numbers, self._first_port = count(), Random().randrange(FIRST_PORT, 2 * FIRST_PORT)
-        self._stage = "alone"
+        self._stage = stages.ALONE
 
     def result(self) -> PreflightResult:
         """What is known now."""
@@ -190,16 +190,15 @@ class _Preflight:
         for wave in waves:
             self._run(stage, wave)
         if waves:
-            self._judge(stage)
+            self._judge(stage, is_again=True)
         runs, left = sum(bool(a.folder) for a in self._of(stage)), len(self._good())
         took = f"{time.monotonic() - started:.0f} s"
         good = f"{left} of {format_count(len(self._options.hosts), 'host')} are good"
         self._notify(f"{stage.name}: {good}, {format_count(runs, 'run')}, {took}")
 
-    def _judge(self, stage: Stage) -> None:
+    def _judge(self, stage: Stage, is_again: bool = False) -> None:
         """Record what the times of a stage say; after retries only about the retried hosts."""
         passed = [attempt for attempt in self._of(stage) if attempt.passed]
-        is_again = any(attempt.retried for attempt in self._of(stage))
         options = self._options
         for found in [*stage.judge(stage.name, passed, options.folder, options.tolerance)]:
             if bool(found.retried) == is_again:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -87,13 +86,13 @@ class NumericsResult:
     rows: tuple[NumericsRow, ...]
     measured: tuple[Measurement, ...]
 
-    @cached_property
+    @property
     def unlike(self) -> tuple[Unlike, ...]:
         """How the ways to each result differ, that are not compressed."""
-        return tuple(one for call, ways in self._ways for one in compare_ways(call, ways))
+        return tuple(one for call, ways in self.ways for one in compare_ways(call, ways))
 
     @property
-    def _ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
+    def ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
         """Each call, with the ways to its result."""
         exact = (found for found in self.measured if not found.case.call_form.compression)
         calls = collect((found.case.key(*_WAY), found) for found in exact)
@@ -102,16 +101,6 @@ class NumericsResult:
             is_one_place = len({found.case.placement for found in own}) == 1
             name = f"{titles[key]} {format_bytes(own[0].case.size_bytes)}"
             yield name, {_way(found.case, is_one_place): found for found in own}
-
-    @property
-    def sentences(self) -> list[str]:
-        """How the ways differ of the largest size of each kind of call that has several."""
-        kinds: dict[Any, str] = {}
-        for call, ways in self._ways:
-            case = next(iter(ways.values())).case
-            if len(ways) > 1:
-                kinds[case.key(*_WAY, "size_bytes")] = ways_sentence(call, ways)  # sizes ascend
-        return [*filter(None, kinds.values())]
 
     def as_json(self) -> dict[str, Any]:
         """Its rows, and how the ways to each result differ."""
@@ -185,7 +174,12 @@ def ways_sentence(call: str, ways: Mapping[str, Measurement]) -> str:
 
 def sentences(result: NumericsResult) -> list[str]:
     """What the numbers of a run say: which bits differ, and when compressing pays."""
-    found = result.sentences
+    largest: dict[Any, str] = {}
+    for call, ways in result.ways:
+        if len(ways) > 1:
+            case = next(iter(ways.values())).case
+            largest[case.key(*_WAY, "size_bytes")] = ways_sentence(call, ways)  # sizes ascend
+    found = [*filter(None, largest.values())]
     odd = [row.case.name for row in result.rows if row.found.same_on_ranks is False]
     if odd:
         more = f" and {format_count(len(odd) - 1, 'more row')}" * (len(odd) > 1)

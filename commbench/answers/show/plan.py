@@ -46,6 +46,7 @@ def plan_document(
     groups = [found for found in plan.group_sets if found.name]
     what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
     # A line for each kind of case that is not one call of all ranks.
+    missing = [(c, "" if c.status == READY else f"{c.status}: {c.reason}") for c in cases]
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
     shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
@@ -57,7 +58,7 @@ def plan_document(
         [
             Facts(plan_facts(plan)),
             *_case_tables(plan, list(kinds.values())),
-            Items(list_missing([(case, _why(case)) for case in cases]), "Not measured"),
+            Items(list_missing(missing), "Not measured"),
             Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
             Items(left_out(plan)),
             Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
@@ -69,8 +70,17 @@ def plan_document(
 
 def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:
     """A row for each case; of many cases a terminal shows a row for each kind."""
+
+    def count(cases: Sequence[Case]) -> int | None:
+        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
+
+    columns = (
+        Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
+        Column("size", _sizes, NUMBER),
+        Column("count", count, NUMBER, 1),
+        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
+    )
     single = [[case] for own in kinds for case in own]
-    columns = _columns(plan)
     if len(single) > MOST_ROWS > len(kinds):
         yield Table("Kinds of cases", columns, kinds)
         yield Table("Cases", columns, single, brief=())
@@ -210,10 +220,6 @@ def list_missing(cases: Sequence[tuple[Case, str]]) -> list[str]:
     return [f"{list_some(names, 4)}: {why}" for why, names in reasons.items()]
 
 
-def _why(case: Case) -> str:
-    return "" if case.status == READY else f"{case.status}: {case.reason}"
-
-
 def _sizes(cases: Sequence[Case]) -> str:
     """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
     if not cases[0].dtype:
@@ -230,20 +236,6 @@ def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
     programs = make_workload(plan.workload).steps
     firsts = {p.ranks[0] for step in programs if step.name == name for p in step.programs}
     return max(plan.needed_bytes(cases[0], (rank,)) for rank in firsts)
-
-
-def _columns(plan: Plan) -> tuple[Column, ...]:
-    """The columns of cases of one kind, which are a row."""
-
-    def count(cases: Sequence[Case]) -> int | None:
-        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
-
-    return (
-        Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
-        Column("size", _sizes, NUMBER),
-        Column("count", count, NUMBER, 1),
-        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
-    )
 
 
 def describe_shape(case: Case) -> Iterator[str]:
