@@ -167,7 +167,7 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
 
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
     keys = {case.key() for case in slow}
-    trend = find_trend(history, keep=lambda system, _: system == newest)
+    trend = find_trend(history, lambda system, _: system == newest)
     lasting = [
         change for change in trend.changes if change.ratio.value > 1
         and any(step.is_last and step.case.key() in keys for step in change.steps)

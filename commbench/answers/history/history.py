@@ -4,7 +4,7 @@ level with which a new run is compared."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,7 +18,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
-from commbench.answers.history.store import History
+from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats import Estimate
@@ -174,21 +174,14 @@ class Trend(Result, view="answers.history.document", rows="series"):
 
 
 def find_trend(
-    history: History,
-    operation: str = "",
-    sizes: Collection[int] = (),
-    node: str = "",
-    tolerance: float = TOLERANCE,
-    keep: Callable[[System, Case], bool] = lambda *_: True,
+    history: History, keep: Keep = lambda *_: True, tolerance: float = TOLERANCE
 ) -> Trend:
-    """Fit the series of an operation, of sizes, of a node, and that `keep` accepts, or all of them.
-    The probability that a system without any step has one is ALPHA, whatever the number of its
-    series."""
+    """Fit the series that `keep` accepts, by default all. The probability that a system without any
+    step has one is ALPHA, whatever the number of its series."""
     environments = history.environments()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
-    found = history.series(operation, sizes, node, keep)
-    for _, group in groupby(found, key=lambda series: series.system):
+    for _, group in groupby(history.series(keep), key=lambda series: series.system):
         own = fit_series([*group], tolerance)
         fitted += own
         changes += find_changes(own, environments)
@@ -305,7 +298,7 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     """The level of each row of a run in the runs of the same system that started before it. It has
     no row for a case with fewer than FEWEST runs. None stands for an empty history."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    found = history.series(keep=lambda s, c: s == system and c.key() in cases) if history else ()
+    found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     fitted = fit_series([each for each in series if len(each.points) >= FEWEST])
     environments = history.environments() if history and fitted else {}

@@ -1,8 +1,8 @@
 """The history: an SQLite file with the rows of many runs, one series for each case of a system.
 
     with History(path) as history:
-        history.series(operation, sizes)      times of a case over the runs of a system
-        history.runs()                              the runs, by their order in time
+        history.series()      times of a case over the runs of a system
+        history.runs()        the runs, by their order in time
 
 A run is added in one transaction, with an exclusive lock that other writers wait for: it is there
 as a whole or not at all, also if the process is killed or the disk is full. The journal of SQLite
@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_names import named_bytes
 from commbench.answers.history import records
 from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
 from commbench.errors import RecordsError, UsageError
@@ -63,6 +62,8 @@ CREATE TABLE point (
 
 
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
+Keep: TypeAlias = Callable[[System, Case], bool]
+"""Which series are wanted: by their system and case."""
 
 
 @contextmanager
@@ -164,16 +165,10 @@ class History:
         runs = [HistoryRun(own, System(*json.loads(text)), *rest) for own, text, *rest in found]
         return [run for run in runs if node in ("", run.system.node)]
 
-    def series(
-        self,
-        operation: str = "",
-        sizes: Collection[int] = (),
-        node: str = "",
-        keep: Callable[[System, Case], bool] = lambda *_: True,
-    ) -> Iterator[Series]:
-        """The series of an operation, of some sizes in bytes, of a node, and which `keep` accepts;
-        without these all. A system's series are together, and in the order of their cases."""
-        runs = {run.id: run for run in self.runs(node)}
+    def series(self, keep: Keep = lambda *_: True) -> Iterator[Series]:
+        """The series that `keep` accepts, by default all. A system's series are together, and in
+        the order of their cases."""
+        runs = {run.id: run for run in self.runs()}
         with self._translating():
             known = self._do(
                 "SELECT series.id, facts, measured FROM series JOIN system "
@@ -182,8 +177,7 @@ class History:
         found = [(System(*json.loads(s)), records.case_of(m), own) for own, s, m in known]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
-            is_wanted = operation in ("", case.operation) and node in ("", system.node)
-            if not (is_wanted and (not sizes or named_bytes(case) in sizes) and keep(system, case)):
+            if not keep(system, case):
                 continue
             with self._translating():
                 query = "SELECT run, time, low, high, queued FROM point WHERE series = ?"

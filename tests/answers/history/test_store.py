@@ -27,6 +27,7 @@ from commbench.answers.history.store import (
     History,
     open_history,
 )
+from commbench.api import history as api
 from commbench.errors import RecordsError, UsageError
 from commbench.results.schema import RunEnd
 
@@ -50,18 +51,20 @@ def test_a_run_is_added_once_and_replaced_when_it_has_more_launches(history: His
     assert history.add(made_run(0, factor=1.01))[1:] == (CASES, REPLACED, 0)
     assert history.add(made_run(1))[1:] == (CASES, ADDED, 0)
     assert [run.label for run in history.runs()] == ["made-up"] * 2
-    found = [*history.series(sizes=[2048])]
+    found = [*history.series(lambda _, case: case.size_bytes == 2048)]
     assert [len(series.points) for series in found] == [2]
     assert found[0].points[0].time.value == pytest.approx(2.02e-3)
 
 
-def test_series_are_chosen_by_operation_size_and_node(history: History) -> None:
+def test_series_are_chosen_by_operation_size_and_node(db: Path, history: History) -> None:
     history.add(made_run(0))
     history.add(made_run(1), node="cluster")
     assert len([*history.series()]) == 2 * CASES
-    assert len([*history.series("all_reduce", node="cluster")]) == CASES
-    assert not [*history.series("broadcast")]
-    assert [s.case.size_bytes for s in history.series(sizes=[1024])] == [1024, 1024]
+    assert len(api.show(op="all_reduce", node="cluster", db=db).series) == CASES
+    with pytest.raises(UsageError, match="no row of"):
+        api.show(op="broadcast", db=db)
+    found = api.show(size="1K", db=db).series
+    assert [each.case.size_bytes for each in found] == [1024, 1024]
 
 
 def test_forgetting_removes_all_that_only_these_runs_have(history: History) -> None:
