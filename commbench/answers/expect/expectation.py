@@ -230,8 +230,7 @@ def choose_row(rows: Sequence[ResultRow]) -> tuple[ResultRow, Judgement] | None:
     if fabric is None:
         return None
     judged = [(row, found) for row in rows if (found := judge_row(row, fabric))]
-    impossible = [each for each in judged if each[1].verdict == IMPOSSIBLE]
-    if impossible:
+    if impossible := [each for each in judged if each[1].verdict == IMPOSSIBLE]:
         return max(impossible, key=lambda each: each[1].busbw_bytes_per_s)
     plain = [each for each in judged if fabric.gpu and each[0].measurement.case.is_plain]
     known = [each for each in plain if each[1].verdict != UNKNOWN]

@@ -76,17 +76,11 @@ def document(fleet: FleetResult) -> Document:
                 if verdict != judged.MISSING and (lines := evidence_lines(node))
             ]
             blocks.append(Section(title, [Table("", columns, chosen), *evidence]))
-    compared = sorted(
-        (node for node in fleet.nodes if node.slowdown),
-        key=lambda node: (node.chance or 0.0, node.name),
-    )
-    all_columns = (
-        _NODE,
-        Column("verdict", lambda node: node.verdict, cells.TEXT),
-        *_TIMES[:-1],
-    )
+    compared = [node for node in fleet.nodes if node.slowdown]
+    compared.sort(key=lambda node: (node.chance or 0.0, node.name))
+    verdicts = Column("verdict", lambda node: node.verdict, cells.TEXT)
     blocks += [
-        Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
+        Table("All nodes", (_NODE, verdicts, *_TIMES[:-1]), compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),
         Items(notes(fleet), "What the verdicts rest on"),
         Pictures(lambda: fleet_pictures(fleet)),
@@ -105,7 +99,7 @@ def answer(fleet: FleetResult) -> str:
     found = ", ".join(
         f"{len(names)} {words.get(each, each)}" for each, names in fleet.lists.items() if names
     )
-    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == judged.DRAIN))]
+    lines = [_told(node) for node in fleet.nodes if node.verdict == judged.DRAIN]
     head = "DRAIN" if lines else "NO VERDICT"
     named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
     named = f" {named}." if lines else ""
@@ -179,7 +173,7 @@ def notes(fleet: FleetResult) -> list[str]:
     found = [_group_note(group) for group in fleet.groups]
     if any(group.spread is not None for group in fleet.groups):
         found.append(
-            f"A sound fleet has a node named with a probability of "
+            "A sound fleet has a node named with a probability of "
             f"{format_share(fleet.false_alarms)} at most, if its nodes differ with tails as those "
             f"of Student's t. A node that is slower by {format_share(fleet.tolerance)} at most "
             "passes."

@@ -168,12 +168,10 @@ def slow_runs(
         if node.verdict == DRAIN or (node.verdict == AGAIN and is_slow):
             interval = f" ({ratio_interval_text(slow)})"
             told = [f"{ratio_text(slow)} times as slow as its peers{interval}"] * bool(slow)
-            hosts = names[node.name]
-            yield Attempt(
-                stage, hosts, False, "; ".join([*told, *node.reasons]), hosts,
-                newest[hosts].retried,
-                is_undecided=node.verdict == AGAIN or not newest[hosts].retried,
-            )  # fmt: skip
+            reason, hosts = "; ".join([*told, *node.reasons]), names[node.name]
+            retried = newest[hosts].retried
+            is_undecided = node.verdict == AGAIN or not retried
+            yield Attempt(stage, hosts, False, reason, hosts, retried, True, is_undecided)
 
 
 def _judge_runs(runs: Mapping[str, Attempt], folder: Path, tolerance: float) -> FleetResult | None:

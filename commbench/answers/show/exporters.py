@@ -61,8 +61,7 @@ def json_facts(source: LoadedRun) -> dict[str, Any]:
 def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
-    document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
-    document["rows"] = []
+    document = {"schema": SCHEMA, **json_facts(source), "rows": []}
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
         written = dict(zip(source.columns, written_values(row, source.columns), strict=True))

@@ -222,11 +222,15 @@ def _is_true(name: str) -> Any:
     return lambda row: words[getattr(row.found, name)]
 
 
+def _launches_share(row: NumericsRow) -> float | None:
+    return row.between_launches and row.between_launches.share
+
+
 _THREE = cells.Unit("{:.3g}".format)
 _SPEED = cells.Unit(lambda found: cells.ratio_text(found.scaled(1 / GBIT)))
 _SPEEDS = cells.Unit(lambda found: cells.ratio_interval_text(found.scaled(1 / GBIT)))
 ERROR_COLUMNS = (
-    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    cells.SIZE,
     Column("RMS\nerror", _error("rms_relative_error"), _THREE),
     Column("largest\nerror", _error("max_abs_error"), _THREE, 6),
     Column("largest\nULP", _error("max_ulp"), _THREE, 6),
@@ -235,13 +239,10 @@ ERROR_COLUMNS = (
     Column("not\nfinite", lambda row: row.found.not_finite or None, cells.NUMBER),
     Column("same\nbits", _is_true("same_on_ranks"), cells.TEXT),
     Column("repeats", _is_true("repeats"), cells.TEXT),
-    Column(
-        "launches\ndiffer in", lambda row: row.between_launches and row.between_launches.share,
-        cells.SHARE, 5,
-    ),
-)  # fmt: skip
+    Column("launches\ndiffer in", _launches_share, cells.SHARE, 5),
+)
 PAYING_COLUMNS = (
-    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    cells.SIZE,
     Column("bytes sent\nof direct", lambda row: row.wire_bytes / row.plain_wire_bytes, cells.RATIO),
     Column("time over\ndirect", attrgetter("time_ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("time_ratio"), cells.RATIO_INTERVAL, 6),
