@@ -72,6 +72,11 @@ class Estimate(NamedTuple):
         return Estimate(value, *sorted((function(self.low), function(self.high))))
 
 
+def around(value: float, half: float) -> Estimate:
+    """The estimate with an interval that is symmetric: half of its width on each side."""
+    return Estimate(value, value - half, value + half)
+
+
 def known(
     value: float | None, low: float | None = None, high: float | None = None
 ) -> Estimate | None:

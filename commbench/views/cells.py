@@ -150,6 +150,8 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(ratio_with_interval_text)
+SIZE = Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES)
+"""Of the case of a row; empty for an operation without data."""
 SHARE = Unit(units.format_percent)
 SHARE_WITH_INTERVAL = Unit(share_with_interval_text)
 P_VALUE = Unit("{:.2g}".format)

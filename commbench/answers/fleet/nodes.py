@@ -71,11 +71,10 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
     try:
-        run = load(path, COLUMNS, hints)
+        return _make(load(path, COLUMNS, hints), name)
     except RecordsError as error:
         why = f"cannot be read: {error.message}"
         return NodeRun(name or _path_name(path), str(path), None, why)
-    return _make(run, name)
 
 
 def _make(run: LoadedRun, name: str = "") -> NodeRun:
@@ -133,10 +132,8 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
         if name.endswith((".txt", ".csv", ".list")):
             raise UsageError(f"{name!r}: there is no such file", "write node1,node2 or a file")
         if set(name) & set("[]/"):
-            raise UsageError(
-                f"{name!r} is no name of a node",
-                "write each name, as `scontrol show hostnames` does, or name an existing file",
-            )
+            hint = "write each name, as `scontrol show hostnames` does, or name an existing file"
+            raise UsageError(f"{name!r} is no name of a node", hint)
     if not names:
         raise UsageError("the list of nodes is empty", "write --nodes node1,node2 or a file")
     return [*dict.fromkeys(names)]
@@ -170,13 +167,9 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
 
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
     keys = {case.key() for case in slow}
-    trend = find_trend(history, keep=lambda system, _: system == newest)
-    return Past(trend, tuple(change for change in trend.changes if _lasts(change, keys)))
-
-
-def _lasts(change: Change, keys: Collection[tuple[Any, ...]]) -> bool:
-    """Whether times rose, and any of these cases had no step since."""
-    return change.ratio.value > 1 and any(
-        step.case.key() in keys and step.number == len(step.found.fit.steps) - 1
-        for step in change.steps
-    )
+    trend = find_trend(history, lambda system, _: system == newest)
+    lasting = [
+        change for change in trend.changes if change.ratio.value > 1
+        and any(step.is_last and step.case.key() in keys for step in change.steps)
+    ]  # fmt: skip
+    return Past(trend, tuple(lasting))

@@ -43,8 +43,8 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
     lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
-    for where, field in (("in the trace", "traced_s"), ("here", "here_s")):
-        times = [getattr(one, field) for one in found.operations]
+    for where, field in (("in the trace", "traced.seconds"), ("here", "here_s")):
+        times = [*map(attrgetter(field), found.operations)]
         if total := known_sum(times):
             at = times.index(max(times))
             most, share = found.operations[at].traced, units.format_share(times[at] / total)
@@ -119,7 +119,7 @@ OPERATION_COLUMNS = (
     Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
     Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
     Column("bytes", lambda one: one.traced.size_bytes, Unit(units.format_about), 6),
-    Column("traced\ntime", attrgetter("traced_s"), cells.TIME),
+    Column("traced\ntime", attrgetter("traced.seconds"), cells.TIME),
     Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
     Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
     Column("95 %\ninterval", attrgetter("replayed"), cells.TIME_INTERVAL, 5),
@@ -213,7 +213,7 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     workload = replayed_workload(run.header.plan)
     calls = []
     for one in found.operations[:MOST_OPERATIONS]:
-        traced, waiting = one.traced_s, one.traced.waiting_s or 0.0
+        traced, waiting = one.traced.seconds, one.traced.waiting_s or 0.0
         bars = [] if traced is None else [Bar(Estimate(traced), TRACE, waiting, WAITING)]
         bars += [Bar(one.replayed, HERE)] if one.replayed else []
         calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))

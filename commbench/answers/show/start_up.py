@@ -84,7 +84,7 @@ class StartUps:
                 memory = [n for n in (known.group_bytes, row.group_bytes) if n is not None]
                 times: dict[str, Any] = {field: time_of(row)}
                 found[key] = known._replace(**times, group_bytes=max(memory, default=None))
-        names = list(dict.fromkeys(each.call for each in found))
+        names = [*dict.fromkeys(each.call for each in found)]
         return sorted(found.values(), key=lambda each: names.index(each.call))
 
     def as_json(self) -> dict[str, Any]:
@@ -102,12 +102,8 @@ def document(found: StartUps) -> Document:
     headers = [run.header for run in found.runs]
     sizes = dict.fromkeys(header.plan.world_size for header in headers)
     others = "".join(f"; {size} ranks" for size in list(sizes)[1:])
-    missing = [
-        (one.case, "" if one.batches else one.reason)
-        for run in found.runs
-        for one in run.measurements
-        if not one.case.group_ranks
-    ]
+    every = [one for run in found.runs for one in run.measurements if not one.case.group_ranks]
+    missing = [(one.case, "" if one.batches else one.reason) for one in every]
     has_open = any(header.plan.open_groups for header in headers)
     joining, calls = (
         [column for column in columns if has_open or column.heading != "open"]
@@ -159,10 +155,9 @@ CALLS = (
     Column("first", attrgetter("first"), TIME),
     Column("second", attrgetter("second"), TIME),
     Column("later", attrgetter("later"), TIME),
-    *(
-        Column(f"95 %\nof {name}", attrgetter(name), TIME_INTERVAL, -1 - number)
-        for number, name in enumerate(("first", "second", "later"))
-    ),
+    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL, -1),
+    Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -2),
+    Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -3),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 
