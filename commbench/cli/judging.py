@@ -13,6 +13,7 @@ from commbench.output.ci import add_to_summary
 from commbench.output.console import print_status, print_workflow_command
 from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
+from commbench.stats import SLOWER
 from commbench.units import format_count
 from commbench.views.formats import JSON, MARKDOWN
 
@@ -58,13 +59,17 @@ def compare(
     for file in drawn:
         print_status(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
-        slower = sum(comparison.counts["slower"] for comparison in comparisons)
-        rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"
-        print_status(f"{rows} slower than in {comparisons[0].a.name}")
+        slower = sum(len(comparison.confirmed(SLOWER)) for comparison in comparisons)
+        what = f"{slower} {'row is' if slower == 1 else 'rows are'}" if slower else "sizes are"
+        print_status(f"{what} slower than in {comparisons[0].a.name}")
         raise typer.Exit(1)
-    if fail_if_slower and (waited := sum(comparison.waited for comparison in comparisons)):
-        print_status(f"no verdict: ranks waited for a core in {format_count(waited, 'row')}")
-        raise typer.Exit(NO_VERDICT_REACHED)
+    if fail_if_slower:
+        waited = sum(comparison.waited for comparison in comparisons)
+        alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
+        found = {"ranks waited for a core": waited, "slower, but not for all rows together,": alone}
+        if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
+            print_status(f"no verdict: {'; '.join(why)}")
+            raise typer.Exit(NO_VERDICT_REACHED)
 
 
 def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: Any) -> None:

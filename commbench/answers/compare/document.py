@@ -90,7 +90,7 @@ def _answer(found: Comparison) -> list[str]:
 def _single_rows(found: Comparison) -> Iterator[str]:
     """The rows that are slower, or faster, where no range of sizes is."""
     for verdict in stats.CHANGED:
-        rows = sorted((row for row in found.rows if row.verdict == verdict), key=_importance)
+        rows = sorted(found.confirmed(verdict), key=_importance)
         if rows and all(pooled.verdict != verdict for pooled in found.pooled):
             of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
             most = cells.ratio_with_interval_text(rows[0].ratio)
