@@ -138,7 +138,7 @@ def hold_together(found: Estimate, number: int, degrees: int = 0) -> Estimate:
     nothing measures such tails. With 12 degrees (a ratio of two sides of 3 launches), intervals of
     12 rows are 1.6 times as wide as those of one.
     """
-    if not found.has_interval or min(found) <= 0 or number < 2:  # type: ignore[type-var]
+    if not found.has_interval or min(found.value, *found.ends) <= 0 or number < 2:
         return found
     factors = [factor_of_all(each) for each in (number, 1)]
     wide, one = [student_quantile(z, degrees) for z in factors] if degrees else factors

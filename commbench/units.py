@@ -224,7 +224,9 @@ def format_time(seconds: float) -> str:
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
 
-def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
+def format_known_time(
+    seconds: float, low: float | None, high: float | None, limit: float | None = None
+) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
     `230 … 340 us`; of a very wide one, `0.8 ms … 9.7 s`. Where the interval is not known, it is
     empty, and the time is format_time's."""
@@ -233,7 +235,8 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     if 0 < MOST_KNOWN * low < high:
         return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
     unit, factor = _time_unit(seconds)
-    decimals = known_decimals(seconds * factor, low * factor, high * factor)
+    bound = limit and limit * factor
+    decimals = known_decimals(seconds * factor, low * factor, high * factor, bound)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
@@ -243,26 +246,51 @@ def _two_digits(seconds: float) -> str:
     return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
 
 
-def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
+def format_known_GBps(  # noqa: N802
+    value: float | None, low: float | None, high: float | None, limit: float | None = None
+) -> str:
     """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
     if value is None or low is None or high is None:
         return format_GBps(value)
-    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB))
+    bound = limit and limit / GB
+    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB, bound))
 
 
-def known_decimals(value: float, low: float, high: float) -> int:
+def known_decimals(value: float, low: float, high: float, limit: float | None = None) -> int:
     """How many decimals of a value its interval supports; below 0 for tens, hundreds and so on.
 
     Half the width of the interval keeps two digits if it begins with 1.0 to 3.54, else one: the
     rule of the Particle Data Group (Review of Particle Physics, introduction, 5.3). The value has
-    two to four digits, so that columns of one quantity agree, and the lower end at least one.
+    two to four digits, so that columns of one quantity agree, and the lower end at least one. For a
+    limit, they are those of decimals_apart.
     """
+    return decimals_apart(_known_decimals(value, low, high), limit, value, low, high)
+
+
+def _known_decimals(value: float, low: float, high: float) -> int:
     most = (1 if 0 < MOST_KNOWN * low < high else 3) - _exponent(value)
     half = (high - low) / 2
     if not half:
         return most
     decimals = -_exponent(half) + int(half / 10.0 ** _exponent(half) < 3.55)
     return min(most, max(decimals, 1 - _exponent(value), -_exponent(low or half)))
+
+
+MORE_DECIMALS = 3
+
+
+def decimals_apart(
+    decimals: int, limit: float | None, *numbers: float, most: int | None = None
+) -> int:
+    """At least so many decimals, and up to `most` (by default MORE_DECIMALS more) until each number
+    that is not the limit is written in another way than it."""
+    most = decimals + MORE_DECIMALS if most is None else most
+    apart = [number for number in numbers if limit is not None and number != limit]
+    while decimals < most and any(
+        round(number, decimals) == round(limit or 0.0, decimals) for number in apart
+    ):
+        decimals += 1
+    return decimals
 
 
 def format_decimals(value: float, decimals: int) -> str:

@@ -15,7 +15,7 @@ from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
 from commbench.stats import SLOWER
 from commbench.units import format_count
-from commbench.views.formats import JSON, MARKDOWN
+from commbench.views.formats import ENDINGS, JSON, MARKDOWN, choose_format
 
 if TYPE_CHECKING:
     from commbench.answers.compare.comparison import Comparison
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def compare(
     show: Show, first: str, others: list[str], plot: Path | None, output: Path | None,
-    fail_if_slower: bool, **given: Any,
+    fail_if_slower: bool, format: str | None, **given: Any,
 ) -> None:  # fmt: skip
     """Compare runs: one sentence for each range of sizes, then the rows that differ.
 
@@ -38,24 +38,28 @@ def compare(
     import gc
 
     from commbench import api
-    from commbench.answers.compare.document import Comparisons
+    from commbench.answers.compare.document import VIEW, Comparisons
+    from commbench.views.draw import ENDINGS as PICTURES
 
+    ending = output.suffix.lower() if output else ""
+    is_page = ending in ENDINGS or (format and ending and ending not in PICTURES)
+    page = output if is_page else None
+    VIEW.require(choose_format(format, page))
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     comparisons: list[Comparison] = []
     for other in others:
         baseline = comparisons[0].a if comparisons else first  # it is read once
         comparisons.append(api.compare(baseline, other, **given, notify=print_status))
     drawn: list[Path] = []
-    if plot or output:
+    places = [*filter(None, (plot, None if page else output))]
+    if places:
         from commbench.answers.compare.plot import comparison_pictures, require_pictures
-        from commbench.views.draw import require_ending, write_pictures
+        from commbench.views.draw import write_pictures
 
-        if plot:
-            require_ending(plot)
         pictures = require_pictures(comparison_pictures(comparisons))
-        for place in filter(None, (plot, output)):
+        for place in places:
             drawn += write_pictures(pictures, place)
-    show(Comparisons(comparisons))
+    show(Comparisons(comparisons), format_=format, output=page)
     for file in drawn:
         print_status(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
@@ -67,7 +71,8 @@ def compare(
         waited = sum(comparison.waited for comparison in comparisons)
         alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
         found = {"ranks waited for a core": waited, "slower, but not for all rows together,": alone}
-        if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
+        why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
+        if why:
             print_status(f"no verdict: {'; '.join(why)}")
             raise typer.Exit(NO_VERDICT_REACHED)
 

@@ -16,8 +16,9 @@ from commbench.stats import Estimate
 class Unit(NamedTuple):
     """How a quantity is written."""
 
-    write: Callable[[Any], str]
-    """The text of a quantity."""
+    write: Callable[..., str]
+    """The text of a quantity. Times, bandwidths and ratios may be given a limit, too: they then
+    have the digits that show on which side of it value and interval are (units.decimals_apart)."""
     is_left: bool = False
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
@@ -49,14 +50,14 @@ def _estimate(found: Any) -> Estimate:
     return found if isinstance(found, Estimate) else Estimate(found)
 
 
-def time_text(found: Any) -> str:
+def time_text(found: Any, limit: float | None = None) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
-    return units.format_known_time(*_estimate(found))[0]
+    return units.format_known_time(*_estimate(found), limit)[0]
 
 
-def time_interval_text(found: Any) -> str:
+def time_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
-    return units.format_known_time(*_estimate(found))[1]
+    return units.format_known_time(*_estimate(found), limit)[1]
 
 
 def time_with_interval_text(found: Any) -> str:
@@ -64,17 +65,17 @@ def time_with_interval_text(found: Any) -> str:
     return time_text(found) + in_brackets(time_interval_text(found))
 
 
-def bandwidth_text(found: Any) -> str:
+def bandwidth_text(found: Any, limit: float | None = None) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
-    return units.format_known_GBps(*_estimate(found))
+    return units.format_known_GBps(*_estimate(found), limit)
 
 
-def bandwidth_interval_text(found: Any) -> str:
+def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     value, low, high = found.scaled(1 / units.GB)
-    decimals = units.known_decimals(value, low or 0.0, high or 0.0)
+    decimals = units.known_decimals(value, low or 0.0, high or 0.0, limit and limit / units.GB)
     return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
 
 
@@ -84,19 +85,18 @@ def bandwidth_with_interval_text(found: Any) -> str:
     return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
 
 
-def ratio_text(found: Any) -> str:
+def ratio_text(found: Any, limit: float | None = None) -> str:
     """A ratio with the digits that its interval supports; empty for None."""
-    return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found)}f}"
+    return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found, limit)}f}"
 
 
-def ratio_interval_text(found: Any) -> str:
+def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
     none."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
-    decimals, (low, high) = ratio_decimals(found), found.ends
-    least = 10.0**-decimals
-    first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
+    decimals, (low, high) = ratio_decimals(found, limit), found.ends
+    first = f"{low:.{decimals}f}" if low >= 10.0**-decimals / 2 else f"{low:.1g}"
     # Three digits are enough of a far end.
     return f"{first} … {high:.{decimals if high < 10 else min(decimals, int(high < 100))}f}"
 
@@ -127,17 +127,18 @@ _MOST_DECIMALS = 2
 """Of a ratio, unless it is known to 1 %: then it is one more."""
 
 
-def ratio_decimals(found: Any) -> int:
+def ratio_decimals(found: Any, limit: float | None = None) -> int:
     """Decimals of a ratio: as many as its interval supports, but few."""
     value, low, high = _estimate(found)
     if low is None or high is None:
         small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
-        return 0 if value >= 100 else 1 if value >= 10 else small
+        decimals = 0 if value >= 100 else 1 if value >= 10 else small
+        return units.decimals_apart(decimals, limit, value)
     is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
     decimals = max(0, min(units.known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
-    while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
-        decimals += 1  # 1.2 is above 1, and does not read as 1
-    return decimals
+    # 1.2 is above 1, and does not read as 1.
+    decimals = units.decimals_apart(decimals, 1.0, low, high, most=_MOST_DECIMALS)
+    return units.decimals_apart(decimals, limit, value, low, high)
 
 
 TEXT = Unit(str, is_left=True)

@@ -42,9 +42,7 @@ UNCHECKED = "results not checked"
 """Why a row is not measured whose results nobody has checked, although it has some."""
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
-WIDE = (
-    f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass, even within the limit"
-)
+WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """Why a row does not fail whose own interval is beyond the limit."""
 
@@ -240,8 +238,8 @@ def check(
 
 def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> int:
     """How many rows a rule judges together: those with a time and a limit."""
-    is_compared = comparison and rule.limit.needs_baseline
-    rows = (compared.b for compared in comparison.rows) if is_compared else run.rows
+    pairs = comparison.rows if comparison and rule.limit.needs_baseline else None
+    rows = run.rows if pairs is None else (pair.b for pair in pairs)
     timed = (row for row in rows if rule.covers(row) and _has_time(row))
     return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
 
@@ -312,7 +310,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
                 return _not_measured(rule, row, UNCHECKED + where)
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
     if not doubt and is_wide and (baseline or outcome == UNDECIDED):
-        doubt = WIDE
+        doubt = WIDE + ", even within the limit" * (outcome == PASS)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 
