@@ -68,7 +68,7 @@ def require_ending(path: Path) -> None:
         names = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise UsageError(
             f"{path} has no ending that says how to draw it",
-            f"end the name with {names}, as in {path.with_suffix(ENDINGS[0])}",
+            f"end the name with {names}: {path.with_suffix(ENDINGS[0]).name}",
         )
 
 
