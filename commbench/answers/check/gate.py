@@ -229,8 +229,7 @@ def check(
             undecided=undecided,
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
-        together = cache(partial(_count_judged, rule, run, comparison))
-        checks = Checks(partial(_checks, rule, run, comparison, together))
+        checks = Checks(partial(_checks, rule, run, comparison))
         said = rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)
         results.append(RuleResult(rule, checks, tuple(said)))
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
@@ -244,9 +243,8 @@ def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> 
     return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
 
 
-def _checks(
-    rule: Rule, run: LoadedRun, comparison: Comparison | None, together: Callable[[], int]
-) -> Iterator[RowCheck]:
+def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
+    together = cache(partial(_count_judged, rule, run, comparison))
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
             yield _hold_together(_check_row(rule, row, row), row, together)

@@ -82,9 +82,9 @@ def warnings_section(
     of ranks that waited."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    told = QUEUED if tells_of_waiting(answer) else ""
-    names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in found if w.name != told)
-    about = f": {list_some([*names], MOST_NAMED)}" if names else ""
+    others = [w for _, w in found if w.name != QUEUED or not tells_of_waiting(answer)]
+    names = dict.fromkeys(f"{w.words} ({w.name})" for w in others or [w for _, w in found])
+    what = "more warning" if 0 < len(others) < len(found) else "warning"
     explanations = {
         f"{w.name}: {w.explanation}{f' Rows: {w.rows}.' if w.rows else ''}": None for _, w in found
     }
@@ -95,7 +95,8 @@ def warnings_section(
     ]
     if are_explained:
         return Section("Warnings", blocks)
-    return Folded(f"{format_count(len(found), 'warning')}{about}", blocks, hint)
+    number = format_count(len(others or found), what)
+    return Folded(f"{number}: {list_some([*names], MOST_NAMED)}", blocks, hint)
 
 
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
