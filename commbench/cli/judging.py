@@ -227,7 +227,7 @@ def doctor(show: Show, **given: Any) -> None:
 
     \b
     commbench doctor
-    commbench doctor --seconds 180 --rounds 6 --nproc-per-node 4
+    commbench doctor --seconds 240 --rounds 12 --nproc-per-node 4
     commbench doctor -o doctor.json       everything, for a ticket
     """
     from commbench import api
