@@ -235,9 +235,9 @@ def format_known_time(
     if 0 < MOST_KNOWN * low < high:
         return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
     unit, factor = _time_unit(seconds)
-    bound = limit and limit * factor
-    decimals = known_decimals(seconds * factor, low * factor, high * factor, bound)
-    number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
+    numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
+    decimals = known_decimals(*numbers)
+    number, first, last = (format_decimals(each, decimals, bound) for each in numbers)
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
@@ -252,22 +252,17 @@ def format_known_GBps(  # noqa: N802
     """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
     if value is None or low is None or high is None:
         return format_GBps(value)
-    bound = limit and limit / GB
-    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB, bound))
+    decimals = known_decimals(value / GB, low / GB, high / GB)
+    return format_decimals(value / GB, decimals, limit and limit / GB)
 
 
-def known_decimals(value: float, low: float, high: float, limit: float | None = None) -> int:
+def known_decimals(value: float, low: float, high: float) -> int:
     """How many decimals of a value its interval supports; below 0 for tens, hundreds and so on.
 
     Half the width of the interval keeps two digits if it begins with 1.0 to 3.54, else one: the
     rule of the Particle Data Group (Review of Particle Physics, introduction, 5.3). The value has
-    two to four digits, so that columns of one quantity agree, and the lower end at least one. For a
-    limit, they are those of decimals_apart.
+    two to four digits, so that columns of one quantity agree, and the lower end at least one.
     """
-    return decimals_apart(_known_decimals(value, low, high), limit, value, low, high)
-
-
-def _known_decimals(value: float, low: float, high: float) -> int:
     most = (1 if 0 < MOST_KNOWN * low < high else 3) - _exponent(value)
     half = (high - low) / 2
     if not half:
@@ -277,24 +272,16 @@ def _known_decimals(value: float, low: float, high: float) -> int:
 
 
 MORE_DECIMALS = 3
+"""How many decimals more show at most on which side of a limit a number is."""
 
 
-def decimals_apart(
-    decimals: int, limit: float | None, *numbers: float, most: int | None = None
-) -> int:
-    """At least so many decimals, and up to `most` (by default MORE_DECIMALS more) until each number
-    that is not the limit is written in another way than it."""
-    most = decimals + MORE_DECIMALS if most is None else most
-    apart = [number for number in numbers if limit is not None and number != limit]
-    while decimals < most and any(
-        round(number, decimals) == round(limit or 0.0, decimals) for number in apart
-    ):
-        decimals += 1
-    return decimals
-
-
-def format_decimals(value: float, decimals: int) -> str:
-    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on."""
+def format_decimals(value: float, decimals: int, limit: float | None = None) -> str:
+    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on. With a
+    limit, one that would read as the limit and is another number has the decimals that show it."""
+    if limit not in (None, value):
+        more = range(decimals, decimals + MORE_DECIMALS)
+        apart = (each for each in more if round(value, each) != round(limit or 0.0, each))
+        decimals = next(apart, decimals + MORE_DECIMALS)
     return f"{round(value, decimals):.{max(0, decimals)}f}"
 
 

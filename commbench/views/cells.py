@@ -6,7 +6,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import floor, log10
+from math import floor, inf, log10
 from typing import Any, NamedTuple
 
 from commbench import units
@@ -18,7 +18,7 @@ class Unit(NamedTuple):
 
     write: Callable[..., str]
     """The text of a quantity. Times, bandwidths and ratios may be given a limit, too: they then
-    have the digits that show on which side of it value and interval are (units.decimals_apart)."""
+    have the digits that show on which side of it each number is (units.format_decimals)."""
     is_left: bool = False
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
@@ -75,8 +75,11 @@ def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     value, low, high = found.scaled(1 / units.GB)
-    decimals = units.known_decimals(value, low or 0.0, high or 0.0, limit and limit / units.GB)
-    return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
+    decimals, bound = (
+        units.known_decimals(value, low or 0.0, high or 0.0),
+        limit and limit / units.GB,
+    )
+    return " … ".join(units.format_decimals(end or 0.0, decimals, bound) for end in (low, high))
 
 
 def bandwidth_with_interval_text(found: Any) -> str:
@@ -87,7 +90,9 @@ def bandwidth_with_interval_text(found: Any) -> str:
 
 def ratio_text(found: Any, limit: float | None = None) -> str:
     """A ratio with the digits that its interval supports; empty for None."""
-    return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found, limit)}f}"
+    if found is None:
+        return ""
+    return units.format_decimals(_estimate(found).value, ratio_decimals(found), limit)
 
 
 def ratio_interval_text(found: Any, limit: float | None = None) -> str:
@@ -95,10 +100,12 @@ def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     none."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
-    decimals, (low, high) = ratio_decimals(found, limit), found.ends
-    first = f"{low:.{decimals}f}" if low >= 10.0**-decimals / 2 else f"{low:.1g}"
+    decimals, (low, high) = ratio_decimals(found), found.ends
+    is_small = low < 10.0**-decimals / 2
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, decimals, limit)
     # Three digits are enough of a far end.
-    return f"{first} … {high:.{decimals if high < 10 else min(decimals, int(high < 100))}f}"
+    of_high = decimals if high < 10 else min(decimals, int(high < 100))
+    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
 
 def in_brackets(interval: str) -> str:
@@ -127,18 +134,17 @@ _MOST_DECIMALS = 2
 """Of a ratio, unless it is known to 1 %: then it is one more."""
 
 
-def ratio_decimals(found: Any, limit: float | None = None) -> int:
+def ratio_decimals(found: Any) -> int:
     """Decimals of a ratio: as many as its interval supports, but few."""
     value, low, high = _estimate(found)
     if low is None or high is None:
         small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
-        decimals = 0 if value >= 100 else 1 if value >= 10 else small
-        return units.decimals_apart(decimals, limit, value)
+        return 0 if value >= 100 else 1 if value >= 10 else small
     is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
     decimals = max(0, min(units.known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
-    # 1.2 is above 1, and does not read as 1.
-    decimals = units.decimals_apart(decimals, 1.0, low, high, most=_MOST_DECIMALS)
-    return units.decimals_apart(decimals, limit, value, low, high)
+    while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
+        decimals += 1  # 1.2 is above 1, and does not read as 1
+    return decimals
 
 
 TEXT = Unit(str, is_left=True)
