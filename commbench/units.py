@@ -224,7 +224,9 @@ def format_time(seconds: float) -> str:
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
 
-def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
+def format_known_time(
+    seconds: float, low: float | None, high: float | None, limit: float | None = None
+) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
     `230 … 340 us`; of a very wide one, `0.8 ms … 9.7 s`. Where the interval is not known, it is
     empty, and the time is format_time's."""
@@ -233,8 +235,9 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     if 0 < MOST_KNOWN * low < high:
         return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
     unit, factor = _time_unit(seconds)
-    decimals = known_decimals(seconds * factor, low * factor, high * factor)
-    number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
+    numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
+    decimals = known_decimals(*numbers)
+    number, first, last = (format_decimals(each, decimals, bound) for each in numbers)
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
@@ -243,11 +246,14 @@ def _two_digits(seconds: float) -> str:
     return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
 
 
-def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
+def format_known_GBps(  # noqa: N802
+    value: float | None, low: float | None, high: float | None, limit: float | None = None
+) -> str:
     """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
     if value is None or low is None or high is None:
         return format_GBps(value)
-    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB))
+    decimals = known_decimals(value / GB, low / GB, high / GB)
+    return format_decimals(value / GB, decimals, limit and limit / GB)
 
 
 def known_decimals(value: float, low: float, high: float) -> int:
@@ -265,8 +271,17 @@ def known_decimals(value: float, low: float, high: float) -> int:
     return min(most, max(decimals, 1 - _exponent(value), -_exponent(low or half)))
 
 
-def format_decimals(value: float, decimals: int) -> str:
-    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on."""
+MORE_DECIMALS = 3
+"""How many decimals more show at most on which side of a limit a number is."""
+
+
+def format_decimals(value: float, decimals: int, limit: float | None = None) -> str:
+    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on. With a
+    limit, one that would read as the limit and is another number has the decimals that show it."""
+    if limit not in (None, value):
+        more = range(decimals, decimals + MORE_DECIMALS)
+        apart = (each for each in more if round(value, each) != round(limit or 0.0, each))
+        decimals = next(apart, decimals + MORE_DECIMALS)
     return f"{round(value, decimals):.{max(0, decimals)}f}"
 
 

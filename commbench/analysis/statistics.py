@@ -141,6 +141,15 @@ def _quantile(ordered: Sequence[float], fraction: float) -> float:
     return median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
 
 
+def launch_degrees(*launches: int | None) -> int:
+    """The degrees of freedom of launch_half_width; of a ratio of two sides the sum, as of sides
+    whose launches differ by as much (Welch and Satterthwaite). 0 where a side is a single launch,
+    or their number is not known: then the interval is not that of launches."""
+    if not all(number and number > 1 for number in launches):
+        return 0
+    return sum(PRIOR_DEGREES + (number or 0) - 1 for number in launches)
+
+
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
     """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
     time above 0."""

@@ -92,8 +92,8 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
 
 def doctor(
     *,
-    seconds: float = 60.0,
-    rounds: int = 3,
+    seconds: float = 90.0,
+    rounds: int = 6,
     nproc_per_node: int = 2,
     notify: Callable[[str], None] = ignore,
 ) -> DoctorReport:

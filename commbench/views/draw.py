@@ -65,9 +65,10 @@ class Drawn:
 def require_ending(path: Path) -> None:
     """Raise UsageError for a file whose ending is of no known format."""
     if path.suffix.lower() not in ENDINGS:
+        names = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise UsageError(
             f"{path} has no ending that says how to draw it",
-            f"end the name with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}",
+            f"end the name with {names}: {path.with_suffix(ENDINGS[0]).name}",
         )
 
 

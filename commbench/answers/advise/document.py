@@ -50,7 +50,7 @@ def document(report: AdviceReport) -> doc.Document:
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
-        [warnings_section(report.warnings), *blocks, *_missing(report.missing),
+        [warnings_section([("", w) for w in report.warnings]), *blocks, *_missing(report.missing),
          *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else [])],
     )  # fmt: skip
 

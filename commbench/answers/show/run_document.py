@@ -157,7 +157,15 @@ def document(shown: ShownRun) -> doc.Document:
     explained = [*column_meanings(rows).items()] if kinds else []
     explained += meanings(*(name for name, is_there in are_there.items() if is_there))
     section = doc.Section if shown.are_warnings_explained else doc.Folded
+    command = f"`commbench show {run_notes.typed_name(run)} --warnings`"
+    warnings = run_notes.warnings_section(
+        [("", warning) for warning in shown.warnings],
+        answer,
+        shown.are_warnings_explained,
+        f"{command if shown.is_brief else '--verbose'} prints them",
+    )
     blocks: list[doc.Block] = [
+        *([] if shown.are_warnings_explained else [warnings]),
         *sections,
         doc.Pictures(lambda: _pictures(run)),
         *_tables(shown, kinds),
@@ -169,7 +177,7 @@ def document(shown: ShownRun) -> doc.Document:
         run_table.timings_table(rows),
         *run_table.overlap_blocks(rows),
         *(each_group if are_both else [doc.Folded("Each group", each_group)] if of_groups else []),
-        run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
+        *([warnings] if shown.are_warnings_explained else []),
         *run_notes.slow_links_tables(run.header),
         doc.Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([doc.Folded("Start-up", [doc.Text(f"{start_up}.")])] if start_up else []),
@@ -243,8 +251,8 @@ def has_wrong(run: Run) -> bool:
 
 
 def _status(shown: ShownRun) -> Iterator[str]:
-    """How many cases were measured, whether results are right, how the run ended, and which
-    warnings there are; of an imported run how many rows were read, and which were left out."""
+    """How many cases were measured, whether results are right, and how the run ended; of an
+    imported run how many rows were read, and which were left out."""
     run = shown.run
     if is_imported(run.header):
         facts = run.header.environment
@@ -261,7 +269,6 @@ def _status(shown: ShownRun) -> Iterator[str]:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
-    yield from run_notes.warnings_sentence(shown.warnings)
 
 
 def _measured(run: Run) -> str:

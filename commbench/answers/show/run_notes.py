@@ -7,20 +7,23 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
+from commbench.analysis.diagnostics import DIAGNOSTICS, QUEUED, find_causes, tells_of_waiting
 from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.text import join_words, list_some
+from commbench.output.text import list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
+from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
 
+MOST_NAMED = 3
+"""Kinds of warnings that the line about them names."""
 MOST_CHARACTERS = 80
 """Of the names of rows below the explanation of a warning, which are three lines together."""
 
@@ -68,23 +71,32 @@ def find_warnings(
     return warnings
 
 
-def warnings_sentence(found: Sequence[RowsWarning]) -> list[str]:
-    """The sentence of an answer that names the warnings; none where there are none."""
-    names = [*dict.fromkeys(f"{each.words} ({each.name})" for each in found)]
-    return [f"Read the warnings before you use the times: {join_words(names)}."] if names else []
-
-
-def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:
-    """Warnings, and what they mean, which is folded unless they `are_explained`."""
-    section = Section if are_explained else Folded
+def warnings_section(
+    found: Sequence[tuple[str, RowsWarning]],
+    answer: Sequence[str] = (),
+    are_explained: bool = False,
+    hint: str = "--verbose prints them",
+) -> Block:
+    """Warnings, each with the name of its run or without one, and what they mean. Unless they
+    `are_explained`, a terminal has a line: how many, and about what, without what the `answer` says
+    of ranks that waited."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    explanations = [
-        f"{each.name}: {each.explanation}{f' Rows: {each.rows}.' if each.rows else ''}"
-        for each in found
+    others = [w for _, w in found if w.name != QUEUED or not tells_of_waiting(answer)]
+    names = dict.fromkeys(f"{w.words} ({w.name})" for w in others or [w for _, w in found])
+    what = "more warning" if 0 < len(others) < len(found) else "warning"
+    explanations = {
+        f"{w.name}: {w.explanation}{f' Rows: {w.rows}.' if w.rows else ''}": None for _, w in found
+    }
+    lines = [f"{run}{': ' * bool(run)}{w.name} ({w.which}): {w.message}" for run, w in found]
+    blocks: list[Block] = [
+        Items(lines),
+        Section("What the warnings mean", [Items([*explanations])]),
     ]
-    lines = Items([f"{each.name} ({each.which}): {each.message}" for each in found])
-    return Section("Warnings", [lines, section("What the warnings mean", [Items(explanations)])])
+    if are_explained:
+        return Section("Warnings", blocks)
+    number = format_count(len(others or found), what)
+    return Folded(f"{number}: {list_some([*names], MOST_NAMED)}", blocks, hint)
 
 
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:

@@ -128,7 +128,7 @@ def document(found: StartUps) -> Document:
             Table("", calls, found.calls),
             Items([*_notes(headers)]),
             Items(list_missing(missing), "Not measured"),
-            warnings_section(find_warnings(found.rows)),
+            warnings_section([("", each) for each in find_warnings(found.rows)]),
         ],
     )
 

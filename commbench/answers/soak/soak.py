@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import chain, pairwise
 from math import exp, hypot, log, pi, sqrt
-from statistics import NormalDist, linear_regression
+from statistics import linear_regression
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -201,7 +201,7 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
     batch_spread = _spread([*chain.from_iterable(by_minute.values())])
     middles = {minute: median(sorted(logs)) for minute, logs in by_minute.items()}
     usual, spread = median(sorted(middles.values())), _spread([*middles.values()])
-    factor = NormalDist().inv_cdf(1 - 0.025 / len(middles))  # one false alarm in 40 soaks
+    factor = stats.factor_of_all(len(middles))  # one false alarm in 40 soaks
     slow = []
     for minute, middle in sorted(middles.items()):
         number = len(by_minute[minute])

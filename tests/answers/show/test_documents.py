@@ -180,7 +180,7 @@ def waiting(share: float, size: int = 1024, operation: str = "all_reduce") -> Re
 def test_nothing_is_warned_about_where_nothing_misleads() -> None:
     assert find_warnings([waiting(0.1), waiting(0.2)]) == find_warnings([]) == []
     assert warnings_section([]) == Items(())
-    assert warnings_section([], True) == Section("Warnings", [Text("None.")])
+    assert warnings_section([], are_explained=True) == Section("Warnings", [Text("None.")])
 
 
 def test_a_warning_has_the_largest_figure_and_what_to_do() -> None:
@@ -221,11 +221,16 @@ def test_the_most_important_warnings_are_first_and_explained_with_their_rows() -
     found = find_warnings([bad, waiting(0.0, MIB)])
     assert [each.name for each in found] == ["throttled", "stolen", "always_last", "coarse_clock"]
     assert {each.rows for each in found} == {"all_reduce 1K"}
-    lines, folded = warnings_section(found).blocks
+    named = [("", each) for each in found]
+    folded, section = (warnings_section(named, are_explained=explained) for explained in (0, 1))
+    assert isinstance(folded, Folded) and isinstance(section, Section)
+    assert folded.title.startswith("4 warnings: ") and folded.title.endswith("and 1 more")
+    assert folded.blocks == section.blocks
+    lines, meaning = folded.blocks
     assert isinstance(lines, Items) and len(lines.texts) == 4
-    assert isinstance(folded, Folded) and isinstance(folded.blocks[0], Items)
-    assert folded.blocks[0].texts[3] == f"coarse_clock: {found[3].explanation} Rows: all_reduce 1K."
-    assert isinstance(warnings_section(found, are_explained=True).blocks[1], Section)
+    assert isinstance(meaning, Section) and isinstance(meaning.blocks[0], Items)
+    texts = meaning.blocks[0].texts
+    assert texts[3] == f"coarse_clock: {found[3].explanation} Rows: all_reduce 1K."
 
 
 @pytest.mark.parametrize(
