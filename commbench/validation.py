@@ -207,7 +207,7 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         try:
             return function(*values, **others)
         except UsageError as error:
-            error.begin_with_option({f"--{each}".replace("_", "-"): v for each, v in pairs})
+            error.name_option({f"--{each}".replace("_", "-"): v for each, v in pairs})
             raise
 
     checked.__module__ = module or function.__module__

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.plan.links import parse_peak
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import as_path, brief, choose
+from commbench.validation import as_path, choose
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def _require_run(run: Any) -> schema.Run | LoadedRun:
     from commbench.analysis.load import LoadedRun
 
     if not isinstance(run, schema.Run | LoadedRun):
-        raise UsageError(f"{brief(run)} is no run", "give a Run, or the path or the label of one")
+        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
     return run
 
 

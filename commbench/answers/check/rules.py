@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.row_names import format_range, named_bytes
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
@@ -211,8 +211,9 @@ def parse_rule(name: str, text: str) -> Rule:
             chosen = field
             kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
         if not chosen or kind in selected or kind not in _SELECTORS:
-            raise UsageError(
-                f"{text!r} is not a limit",
+            raise wrong_value(
+                text,
+                "is not a limit",
                 f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
                 "such as all_reduce:1M-1G:LIMIT or step=NAME:variant=calls:LIMIT",
             )
