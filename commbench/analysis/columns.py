@@ -176,7 +176,7 @@ COLUMNS: dict[str, Column] = {
         Column("messages_per_s", lambda row: row.messages_per_s),
         Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
         Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
-        Column("form_ratio", lambda row: row.form_ratio),
+        Column("form_ratio", lambda row: row.form_ratio and row.form_ratio.value),
         Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
         Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
         Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
@@ -209,6 +209,8 @@ COLUMNS: dict[str, Column] = {
         Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
         Column("bias", partial(_numerics, name="bias"), is_signed=True),
         Column("same_bits", _same_bits, INTEGER),
+        Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
+        Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -81,7 +81,7 @@ REFUSED = {
         ring results/20261121-060000-ring/results.csv: ring and ring are the same run
         ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
-        ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html, json, csv
+        ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
@@ -105,7 +105,7 @@ REFUSED = {
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
     (2, JOB): f"""
-        -- --op all_redcue: --op: unknown operation 'all_redcue' ~ did you mean all_reduce? `commbench op
+        -- --op all_redcue: --op: unknown operation 'all_redcue' ~ did you mean all_reduce? `
         -- --op gather --root 4: --root 4 is not a rank of 4 ~ ranks: 0 to 3
         -- --nnodes 2: --nnodes cannot be used after the -- of a job ~ {RUNNING}
         -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}
