@@ -203,12 +203,14 @@ def _scale(size_bytes: int) -> tuple[str, str]:
     return str(size_bytes), ""
 
 
-def format_about(size_bytes: float) -> str:
-    """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`."""
+def format_about(size_bytes: float, *ends: float) -> str:
+    """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`; with the
+    ends of an interval in the same unit: `270 KiB (210 … 340)`."""
     units = (("GiB", 30), ("MiB", 20), ("KiB", 10))
     unit, shift = next((u for u in units if size_bytes >= 1 << u[1]), ("B", 0))
-    value = size_bytes / (1 << shift)
-    return f"{value:.{1 if value < 10 else 0}f} {unit}"
+    decimals = int(size_bytes < 10 << shift)
+    value, *texts = (f"{each / (1 << shift):.{decimals}f}" for each in (size_bytes, *ends))
+    return f"{value} {unit}" + (f" ({' … '.join(texts)})" if ends else "")
 
 
 def seven_digits(value: float) -> float:

@@ -249,7 +249,9 @@ def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
     assert isinstance(run, commbench.Run)
     assert (run.name, run.header.plan.world_size) == ("mine", 2)
     frame = run.frame()
-    assert tuple(frame.columns) == tuple(COLUMNS)
+    assert tuple(run.frame(all_columns=True).columns) == tuple(COLUMNS)
+    filled = [*frame.columns[frame.columns.get_loc("launch_mode") :]]
+    assert {"wrong", "warnings", "buffers"} < {*frame} and not frame[filled].isna().all().any()
     assert len(frame) == len(run.measurements)
     files = run.plot(tmp_path / "plots")
     assert [file.name for file in files] == ["busbw.png", "time.png"]
@@ -281,7 +283,7 @@ def test_a_run_is_given_by_itself_its_folder_its_journal_or_its_label(
 def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     one, two = (synthetic_run(tmp_path / name, name) for name in ("one", "two"))
     log = DATA / "nccl-tests" / "nccl_allreduce.log"
-    frame = commbench.frame(one, commbench.load(two), two / "results.csv")
+    frame = commbench.frame(one, commbench.load(two), two / "results.csv", all_columns=True)
     assert tuple(frame.columns) == ("run", *COLUMNS)
     assert frame["run"].tolist() == ["one"] * 4 + ["two"] * 8
     files = commbench.plot(one, commbench.load(log, op="all_reduce"), output=tmp_path / "plots")

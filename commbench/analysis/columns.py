@@ -9,7 +9,7 @@ from functools import cache, partial
 from math import inf
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import worst_numerics
 from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
@@ -168,7 +168,7 @@ COLUMNS: dict[str, Column] = {
         Column("stalled_share", lambda row: row.interference.stalled_share),
         Column("queued_share", lambda row: row.queued_share),
         Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
-        Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
+        Column("warnings", lambda row: " ".join(d.name for d in find_causes(row)), TEXT),
         _of_time("time_p5_us", "p5"),
         _of_time("time_p5_ci_low_us", "p5_low"),
         _of_time("time_p5_ci_high_us", "p5_high"),

@@ -283,7 +283,7 @@ def join_frames(runs: Sequence[LoadedRun]) -> DataFrame:
 
 def filled(frame: DataFrame) -> DataFrame:
     """The columns of a frame of rows that every run has, and those with a value in a row."""
-    kept = {"run", *takewhile("messages_per_s".__ne__, COLUMNS)}.difference(KEY)
+    kept = {"run", *takewhile("launch_mode".__ne__, COLUMNS)}
     is_empty = (frame.isna() | (frame == "")).all()
     found: DataFrame = frame[[name for name in frame if name in kept or not is_empty[name]]]
     return found

@@ -130,6 +130,12 @@ def ignore(line: str) -> None:
     """Take no notice of a line."""
 
 
+def texts(values: Any) -> tuple[str, ...]:
+    """One value, or several, as text, each once."""
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
+
+
 def load(
     run: AnyRun,
     *,

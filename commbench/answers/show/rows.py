@@ -149,10 +149,12 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
 
 
 def _half(kind: Kind) -> str:
-    """The half-bandwidth size, without its fraction."""
-    if (half := kind.curve.half_bytes) is None:
+    """The half-bandwidth size, without its fraction, and its interval."""
+    if (half := kind.curve.half) is None:
         return ""
-    return f"below {format_bytes(round(half))}" if kind.curve.is_below else format_about(half)
+    if kind.curve.is_below:
+        return f"below {format_bytes(round(half.value))}"
+    return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 
 def summary_table(kinds: Sequence[Kind]) -> Table:
