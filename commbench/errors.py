@@ -77,14 +77,13 @@ class UsageError(CommbenchError):
 
     def name_option(self, options: Mapping[str, Any]) -> None:
         """Name the option that is wrong: the only one that has the value, or has it as a part."""
-        wrong = str(self.value)
         found = [
             option
             for option, given in options.items()
-            for value in (given if isinstance(given, list | tuple) else [given])
-            if wrong in (str(value), *re.split("[,:=]", str(value)))
+            if type(given) in (str, int, float, list, tuple, dict)
+            and str(self.value) in (str(given), *re.split("[][{}(),:=' ]+", str(given)))
         ]
-        if self.value is not None and len({*found}) == 1:
+        if self.value is not None and len(found) == 1:
             self.begin_with(found[0])
 
     def begin_with(self, option: str) -> None:
