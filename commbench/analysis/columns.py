@@ -10,7 +10,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import worst_numerics
 from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
@@ -166,7 +166,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("stalled_share", lambda row: row.interference.stalled_share),
     Column("queued_share", lambda row: row.queued_share),
     Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
-    Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
+    Column("warnings", lambda row: " ".join(d.name for d in find_causes(row)), TEXT),
     _of_time("time_p5_us", "p5"),
     _of_time("time_p5_ci_low_us", "p5_low"),
     _of_time("time_p5_ci_high_us", "p5_high"),
@@ -174,7 +174,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("messages_per_s", lambda row: row.messages_per_s),
     Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
     Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
-    Column("form_ratio", lambda row: row.form_ratio),
+    Column("form_ratio", lambda row: row.form_ratio and row.form_ratio.value),
     Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
     Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
     Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
@@ -207,6 +207,8 @@ COLUMNS: dict[str, Column] = by_name(
     Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
     Column("bias", partial(_numerics, name="bias"), is_signed=True),
     Column("same_bits", _same_bits, INTEGER),
+    Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
+    Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),
 )
 """New columns are appended. No column is renamed without a new schema."""
 

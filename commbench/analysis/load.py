@@ -63,7 +63,7 @@ class LoadedRun(NamedTuple):
         return {"name": self.name, "path": str(self.path), "has_samples": self.run is not None}
 
     def frame(self) -> DataFrame:
-        """The rows as a pandas DataFrame."""
+        """The rows as a pandas DataFrame, with all columns."""
         return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
 
 
@@ -276,3 +276,11 @@ def join_frames(runs: Sequence[LoadedRun]) -> DataFrame:
     Values that were not measured are `pandas.NA`."""
     rows = [(run.name, *written_values(row)) for run in runs for row in run.rows]
     return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))
+
+
+def filled(frame: DataFrame) -> DataFrame:
+    """The columns of a frame of rows that every run has, and those with a value in a row."""
+    kept = {"run", *takewhile("launch_mode".__ne__, COLUMNS)}
+    is_empty = (frame.isna() | (frame == "")).all()
+    found: DataFrame = frame[[name for name in frame if name in kept or not is_empty[name]]]
+    return found

@@ -52,11 +52,10 @@ class ResultRow:
         return self.measurement.case
 
     @property
-    def form_ratio(self) -> float | None:
+    def form_ratio(self) -> Estimate | None:
         """Its time over that of one direct call of the same bytes; None where that is not known."""
-        if not (self.time and self.reference and self.reference.time):
-            return None
-        return self.time.median / self.reference.time.median
+        times = (row.time.estimate if row and row.time else None for row in (self, self.reference))
+        return ratio(*times)
 
     alone: Mapping[str, Estimate] = field(default_factory=dict)
     """For a case whose groups call together, the time of each group that was also measured alone,

@@ -157,6 +157,6 @@ def as_baseline(
     with open_history(db) as history:
         baseline = find_baseline(history, run, node or "")
     return [
-        rule._replace(remarks=lambda _: baseline.notes) if rule.limit.needs_baseline else rule
+        rule._replace(remarks=baseline.notes) if rule.limit.needs_baseline else rule
         for rule in rules
     ], baseline.run

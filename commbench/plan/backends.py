@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError, closest, name_error
+from commbench.errors import UsageError, closest, name_error, value_error, wrong_value
 from commbench.plan.links import read_table
 from commbench.validation import by_name
 
@@ -209,17 +209,14 @@ def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:
             continue
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            raise UsageError(
-                f"--nccl-option {text.strip()!r} is not NAME=VALUE",
-                "write for example --nccl-option cta_policy=zero",
-            )
+            hint = "write for example --nccl-option cta_policy=zero"
+            raise wrong_value(text.strip(), "is not NAME=VALUE", hint, "--nccl-option")
         name = name.lower().replace("-", "_")
         if name not in NCCL_OPTIONS:
             raise name_error("NCCL option", name, list(NCCL_OPTIONS))
         if found.setdefault(name, value) != value:
-            raise UsageError(
-                f"--nccl-option gives {name} twice: {found[name]} and {value}", "leave out one"
-            )
+            trouble = f"gives {name} twice: {found[name]} and {value}"
+            raise value_error("--nccl-option", trouble, "leave out one")
         read_value(name, value)
     return tuple(f"{name}={value}" for name, value in found.items())
 
@@ -231,12 +228,12 @@ def read_value(name: str, text: str) -> int | str:
         return text
     if option.values is None:
         if not text.isdecimal():
-            raise UsageError(f"--nccl-option {name} cannot be {text!r}", "give a whole number")
+            trouble = f"{name} cannot be {text!r}"
+            raise value_error("--nccl-option", trouble, "give a whole number")
         return int(text)
     if text not in option.values:
-        raise UsageError(
-            f"--nccl-option {name} cannot be {text!r}", f"it is one of {', '.join(option.values)}"
-        )
+        hint = f"it is one of {', '.join(option.values)}"
+        raise value_error("--nccl-option", f"{name} cannot be {text!r}", hint)
     return option.values[text]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError
+from commbench.errors import wrong_value
 from commbench.plan import compression
 from commbench.plan.compression import Compression
 from commbench.plan.operation import Operation, Works
@@ -236,10 +236,11 @@ def parse_tensors(text: str) -> str:
         return str(int(text))
     name, _, bucket = text.partition(":")
     if name != DDP:
-        raise UsageError(
-            f"--tensors {text!r} is neither a number nor a split",
+        raise wrong_value(
+            text, "is neither a number nor a split",
             "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel",
-        )
+            "--tensors",
+        )  # fmt: skip
     return f"{DDP}:{format_size(parse_size(bucket) if bucket else DDP_BUCKET)}"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from commbench.errors import UsageError, closest
+from commbench.errors import UsageError, closest, name_error, wrong_value
 from commbench.units import GB, parse_size
 from commbench.validation import texts_of
 
@@ -158,9 +158,7 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    close = closest(wanted, by_name)
-    guess = f"did you mean {close}? " if close else ""
-    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
+    raise name_error("link", text, [*by_name], lists="`commbench links`")
 
 
 def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
@@ -176,7 +174,7 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
         return find_link(text)
     match = _SPEED.fullmatch(wanted)
     if not match:
-        raise UsageError(f"{kind} {text!r} is not a bandwidth", "write for example 450GB/s")
+        raise wrong_value(text, "is not a bandwidth", "write for example 450GB/s", kind)
     number, unit, node = match[1], match[2], match[3]
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
@@ -185,10 +183,10 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
             units = f"{float(number) * (1 << 30) / GB:.5g}GB/s: 1 GiB/s is 1.0737 GB/s"
         elif not takes_links:
             units = f"{number}GB/s (bytes), or {number}Gbit/s (bits)"
-        raise UsageError(f"{kind} {text!r} {trouble}", f"write {units}")
+        raise wrong_value(text, trouble, f"write {units}", kind)
     speed = float(number) * _UNITS[unit]
     if not speed:
-        raise UsageError(f"{kind} {text!r} is not above 0", "write for example 450GB/s")
+        raise wrong_value(text, "is not above 0", "write for example 450GB/s", kind)
     name = f"{speed / GB:g} GB/s{' per node' if node else ''}"
     return Peak(name, speed, per=NODE if node else "")
 
@@ -199,7 +197,7 @@ def parse_bandwidth(text: str, what: str = "bandwidth") -> float:
     peak = parse_peak(text, what, takes_links=False)
     if peak.is_per_node:
         hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
-        raise UsageError(f"{what} {text!r} is the speed of a node", hint)
+        raise wrong_value(text, "is the speed of a node", hint, what)
     return peak.bytes_per_second
 
 
@@ -304,7 +302,7 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
     close = closest(text, [gpu.name for gpu in load_gpus()])
     guess = f"did you mean {close}? " if close else ""
     hint = f"{guess}`commbench expect --help` lists them; or give {others}"
-    raise UsageError(f"{option} {text!r} is no known accelerator", hint)
+    raise wrong_value(text, "is no known accelerator", hint, option)
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
@@ -321,7 +319,7 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     several = _NICS.fullmatch(wanted)
     number, each = (int(several[1]), several[2].strip()) if several else (1, wanted)
     if not 1 <= number <= 256:
-        raise UsageError(f"{text!r} is not a number of adapters", "write for example 8x400G")
+        raise wrong_value(text, "is not a number of adapters", "write for example 8x400G")
     if rate := _RATE.fullmatch(each):
         speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
@@ -360,7 +358,7 @@ def parse_hardware(text: str, option: str, others: str) -> Hardware:
             nics = parse_nics(field, gpu)
         else:
             hint = f"write {others}, or for example h100, h100:efa or h100:8x400G:2 nodes"
-            raise UsageError(f"{text!r} does not say what hardware it is", hint)
+            raise wrong_value(text, "does not say what hardware it is", hint)
     return Hardware(make_fabric(gpu, nics), nodes)
 
 

@@ -122,7 +122,7 @@ def share_with_interval_text(found: Any) -> str:
     """A fraction in percent with its interval, without the unit: `52 (48 … 55)`; with a decimal
     where the interval is narrower than a percent point."""
     value, low, high = _estimate(found)
-    if low is None or high is None:
+    if low is None or high is None or low == high:
         return f"{100 * value:.0f}"
     decimals = int(0 < high - low < 0.01)
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))

@@ -230,7 +230,7 @@ def check(
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
         checks = Checks(partial(_checks, rule, run, comparison))
-        said = rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)
+        said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
         results.append(RuleResult(rule, checks, tuple(said)))
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 

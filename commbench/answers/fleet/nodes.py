@@ -13,7 +13,7 @@ from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.history.history import Change, Trend, find_trend
 from commbench.answers.history.records import HistoryRun, System
 from commbench.answers.history.store import History
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.plan.case import Case
 from commbench.readers.source import ImportHints
 from commbench.results.files import is_file, path_exists, read_whole
@@ -126,14 +126,18 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     if isinstance(nodes, Path) or (isinstance(nodes, str) and is_file(Path(nodes))):
         raw = read_whole(Path(nodes), _LARGEST_LIST, "give a file with the names of nodes")
         nodes = re.sub("#.*", "", raw.decode("utf-8", "replace"))
+    elif isinstance(nodes, str) and re.fullmatch(r"[^][\s,/]+", nodes):
+        hint = f"write node1,node2, or a file that exists; of one node {nodes},"
+        raise wrong_value(nodes, "is no file, and no list of names", hint)
     texts = [nodes] if isinstance(nodes, str) else [*nodes]
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
-        if name.endswith((".txt", ".csv", ".list")):
-            raise UsageError(f"{name!r}: there is no such file", "write node1,node2 or a file")
         if set(name) & set("[]/"):
-            hint = "write each name, as `scontrol show hostnames` does, or name an existing file"
-            raise UsageError(f"{name!r} is no name of a node", hint)
+            raise wrong_value(
+                name,
+                "is no name of a node",
+                "write each name, as `scontrol show hostnames` does, or name an existing file",
+            )
     if not names:
         raise UsageError("the list of nodes is empty", "write --nodes node1,node2 or a file")
     return [*dict.fromkeys(names)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.answers.replay.replay import StepReplay, analyse_replay
+from commbench.answers.replay.replay import ReplayResult, StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload import Step, Workload
@@ -18,7 +18,8 @@ from commbench.results.schema import Run
 from commbench.stats import Estimate
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
-from commbench.views.document import Block, Facts, Folded, Items, Section, Table
+from commbench.views.document import Block, Document, Facts, Folded, Items, Pictures, Section, Table
+from commbench.views.formats import View
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
 from commbench.workloads.document import FIGURES
 from commbench.workloads.trace import known_sum
@@ -32,6 +33,28 @@ def name_variant(variant: str) -> str:
     if name == BUCKET:
         return f"buckets of {units.format_bytes(units.parse_size(size))}" if size else "buckets"
     return WHOLE.get(variant, variant.replace("+", " + "))
+
+
+def document(result: ReplayResult) -> Document:
+    """The whole answer."""
+    title, drawn = f"Replay of {result.run.name}", Pictures(lambda: replay_pictures([result.run]))
+    if not result:
+        return Document(title, (), [f"{result.run.name} replays no workload."], ())
+    answer = replay_answer(result.run, result)
+    return Document(title, (), answer, [*replay_sections(result.run, result), drawn])
+
+
+def replay_facts(result: ReplayResult) -> dict[str, Any]:
+    """What JSON has of it."""
+    if not result:
+        return {"steps": []}
+    workload = replayed_workload(result.run.header.plan)
+    facts = {name: getattr(workload, name) for name in ("world_size", "notes")}
+    verdict = replay_answer(result.run, result)
+    return facts | {"workload": workload.name, "steps": [*result], "verdict": verdict}
+
+
+VIEW = View(document, schema=1, data=replay_facts)
 
 
 def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:

@@ -14,8 +14,8 @@ interval.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.figures import find_peak_fraction
@@ -28,8 +28,11 @@ from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_
 from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
-from commbench.views.formats import fields_of
+from commbench.views.formats import Result, fields_of
 from commbench.workloads.trace import OperationTotals, communication_of, workload_totals
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class OperationReplay(NamedTuple):
@@ -138,20 +141,38 @@ class StepReplay(NamedTuple):
         return next((each for each in self.variants if each.variant == name and each.time_s), None)
 
 
+class ReplayResult(
+    Result, tuple[StepReplay, ...], view="answers.replay.document", rows="steps operations"
+):
+    """The steps of a replay, beside their trace; empty for a run without a workload."""
+
+    run: Run
+    """The run that replayed them."""
+
+    def __new__(cls, steps: Iterable[StepReplay], run: Run) -> Self:
+        made = super().__new__(cls, steps)
+        made.run = run
+        return made
+
+    def __reduce__(self) -> Any:
+        return ReplayResult, (tuple(self), self.run)
+
+
 def analyse_replay(
     run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None
-) -> tuple[StepReplay, ...]:
+) -> ReplayResult:
     """The steps that a run replays, without those that make no call; none for a run without a
     workload. `rows` are those of the run, where they are known already."""
     plan = run.header.plan
     if not plan.workload:
-        return ()
+        return ReplayResult((), run)
     by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
-    return tuple(
+    steps = [
         _analyse_step(plan, step, by_key, peak)
         for step in replayed_workload(plan).steps
         if any(program.calls for program in step.programs)
-    )
+    ]
+    return ReplayResult(steps, run)
 
 
 _Key: TypeAlias = tuple[object, ...]

@@ -97,8 +97,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
         Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
-        Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
-               cells.RATIO, 7),
+        Column(f"over\n{'/'.join(forms)}", attrgetter("form_ratio"),
+               cells.RATIO_WITH_INTERVAL, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
@@ -144,10 +144,12 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
 
 
 def _half(kind: Kind) -> str:
-    """The half-bandwidth size, without its fraction."""
-    if (half := kind.curve.half_bytes) is None:
+    """The half-bandwidth size, without its fraction, and its interval."""
+    if (half := kind.curve.half) is None:
         return ""
-    return f"below {format_bytes(round(half))}" if kind.curve.is_below else format_about(half)
+    if kind.curve.is_below:
+        return f"below {format_bytes(round(half.value))}"
+    return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 
 def summary_table(kinds: Sequence[Kind]) -> Table:

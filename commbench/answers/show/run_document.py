@@ -29,7 +29,7 @@ from commbench.views.formats import View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.replay.replay import ReplayResult
     from commbench.answers.soak.soak import SoakResult
     from commbench.plan.links import Peak
     from commbench.views.pictures import Picture
@@ -83,10 +83,10 @@ class ShownRun:
         return parse_peak(text)
 
     @cached_property
-    def steps(self) -> tuple[StepReplay, ...]:
+    def steps(self) -> ReplayResult | None:
         """The steps that the run replays."""
         if not self.run.header.plan.workload:
-            return ()
+            return None
         from commbench.answers.replay.replay import analyse_replay
 
         return analyse_replay(self.run, self.rows, self.peak)
@@ -104,16 +104,10 @@ class ShownRun:
         """The rows in SI units, the plan, the environment, warnings, the steps of a replay, and
         what a soak found."""
         from commbench.analysis.load import as_loaded_run
-        from commbench.answers.replay.document import replay_answer
+        from commbench.answers.replay.document import replay_facts
         from commbench.answers.show.exporters import json_facts
-        from commbench.plan.replay import replayed_workload
 
-        loaded, replay = as_loaded_run(self.run), None
-        if self.steps:
-            workload = replayed_workload(self.run.header.plan)
-            replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
-            verdict = replay_answer(self.run, self.steps)
-            replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
+        loaded, replay = as_loaded_run(self.run), self.steps and replay_facts(self.steps)
         facts: dict[str, Any] = {"rows": loaded.rows, "warnings": self.warnings}
         facts |= {"shapes": self.shapes}
         facts |= {"numerics": self.numerics} if self.numerics.rows else {}

@@ -118,7 +118,7 @@ def document(found: StartUps) -> Document:
                 f"{format_count(plan.world_size, 'rank')}"
                 f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "
                 f"init_process_group takes {format_time(joined.init_s)}, "
-                f"the first operation {format_time(joined.connect_s)}."
+                f"the first operation {format_time(joined.connect_s)}; both measured once."
                 for plan, joined in found.joined
             ),
             shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))),

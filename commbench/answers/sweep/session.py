@@ -95,7 +95,7 @@ def _require_exportable(export: str | None, backends: Collection[str] = ()) -> N
     if export is None:
         return
     if export != results.TUNER:
-        raise errors.UsageError(f"unknown export {export!r}", f"known: {results.TUNER}")
+        raise errors.name_error("export", export, [results.TUNER])
     if others := sorted({*backends} - {"nccl"}):
         raise errors.UnavailableError(
             f"--export {export} needs the backend nccl, and this sweep uses {', '.join(others)}",
