@@ -230,7 +230,7 @@ def lay_out_cells(picture: plot.Picture, width: float) -> plot.Layout:
     room = width - _BESIDE
     columns = max(1, min(2 if len(panels) == 4 else 3, int(room / (0.52 * number + 0.15))))
     columns = min(columns, len(panels))
-    wide, tall, names = min(1.1, room / columns / number), 0.3, 0.0
+    wide, tall, names = room / columns / number, 0.3, 0.0
     if first.is_of_pairs:
         columns = min(len(panels), 2 if number <= MOST_BESIDE and width > NARROW else 1)
         wide = (room / columns - 0.7) / number
