@@ -41,12 +41,11 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
         scale: find_limits(same, scale)
         for scale, same in collect((panel.scale, panel) for panel in panels).items()
     }
+    alike = collect((panel.across, panel) for panel in panels)
     places = {
         across: sorted({x for panel in same for series in panel.series for x in series.places})
-        for across, same in collect((panel.across, panel) for panel in panels).items()
+        for across, same in alike.items()
     }
-    in_last_row = panels[(len(panels) - 1) // columns * columns]
-    named = {panel.across: panel for panel in panels} | {panels[-1].across: in_last_row}
 
     def draw(axes: Axes, panel: pictures.Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
@@ -59,11 +58,11 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
             _draw_series(axes, series, has_bands, room < _SMALL, step * place)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
-        if named[panel.across] is panel:
-            if columns > 1:
-                axes.figure.supxlabel(panel.across.name, size=pictures.TEXT)
-            else:
-                axes.set_xlabel("\n".join(pictures.wrap(panel.across.name, pictures.TEXT, room)))
+        name = panel.across.name
+        if columns > 1 and len(alike) == 1:
+            axes.figure.supxlabel(name, size=pictures.TEXT)
+        elif any(panel is last for last in alike[panel.across][-columns:]):
+            axes.set_xlabel(name.partition(":")[0] if columns > 1 else name)
 
     return pictures.Layout(
         draw, [panel.inches for panel in panels[:: columns]], _legend(panels),
@@ -71,11 +70,14 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     )  # fmt: skip
 
 
+def _is_band(series: pictures.Series, has_bands: bool) -> bool:
+    """Whether its intervals are a band, and not vertical lines."""
+    return has_bands and series.look.dashes is not None
+
+
 def _side_by_side(panel: pictures.Curves, has_bands: bool) -> list[pictures.Series]:
     """The series with vertical lines, where some would cover each other."""
-    found = [
-        s for s in panel.series if s.has_band and not (has_bands and s.look.dashes is not None)
-    ]
+    found = [s for s in panel.series if s.has_band and not _is_band(s, has_bands)]
     places = [place for series in found for place in {*series.places}]
     return found if len({*places}) < len(places) else []
 
@@ -103,7 +105,8 @@ def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limi
 def _legend(panels: Sequence[pictures.Curves]) -> list[pictures.Key]:
     """Names of curves, unless there is only one; then of marks, and of crosses."""
     curves: dict[str, pictures.Look] = {}
-    for series in (each for panel in panels for each in panel.series):
+    every = [series for panel in panels for series in panel.series]
+    for series in sorted(every, key=lambda series: not series.has_band):
         curves.setdefault(series.name, series.look)
     marks = {m.name: (m.name, m.look) for p in panels for m in p.marks if m.name}
     has_cross = any(value is None for p in panels for s in p.series for _, value in s.points)
@@ -118,7 +121,7 @@ def _notes(
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     series = [each for panel in panels for each in panel.series if not each.look.fill]
     shown = {
-        "band" if has_bands and each.look.dashes is not None else "thin vertical line at a point"
+        "band" if _is_band(each, has_bands) else "thin vertical line at a point"
         for each in series
         if each.has_band and any(e.has_interval for _, e in each.known)
     }
@@ -152,7 +155,7 @@ def _draw_series(
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
-        if has_bands and series.look.dashes is not None:
+        if _is_band(series, has_bands):
             axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
                               linewidth=0)  # fmt: skip
         else:

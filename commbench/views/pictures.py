@@ -270,6 +270,11 @@ class Picture(NamedTuple):
     columns: int = 1
 
 
+def columns_for(panels: int) -> int:
+    """In how many columns a picture has so many panels of one kind."""
+    return 2 if panels in (2, 4) else min(panels, 3)
+
+
 class Layout(NamedTuple):
     """How the panels of a picture are drawn, and what else it says."""
 

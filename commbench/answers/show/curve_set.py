@@ -123,7 +123,8 @@ class CurveSet(NamedTuple):
         text = " ".join(filter(None, [operation, curve.variant]))
         if len({each.run for each in self.curves}) > 1:
             return f"{text} in {curve.run}" if text else curve.run
-        return text or ("" if self.is_split and len(self.others) == 1 else curve.operation)
+        is_only = self.is_split and len(self.others) == 1 and not self.published
+        return text or ("" if is_only else curve.operation)
 
 
 def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:

@@ -232,7 +232,7 @@ def _picture(
     ]
     return Picture(
         name, title, " ".join(texts), panels, [*notes, *([] if answer.notes else peaks)],
-        columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
+        columns=pictures.columns_for(len(operations)) if is_split else 1,
     )  # fmt: skip
 
 

@@ -291,9 +291,12 @@ def _ranges(result: SweepResult) -> Table:
 
 
 def _of_pooled(column: Column) -> Column:
-    """A column of ranges of sizes, for their settings."""
+    """A column of ranges of sizes, for their settings; that of 5th percentiles is a detail."""
     heading = column.heading.replace("B/A", "ratio")
-    return column._replace(heading=heading, of=lambda row: column.of(row.pooled))
+    is_detail = column.is_detail or heading.startswith("p5")
+    return column._replace(
+        heading=heading, of=lambda row: column.of(row.pooled), is_detail=is_detail
+    )
 
 
 def _ranking(result: SweepResult) -> Table:
