@@ -288,13 +288,14 @@ def _draw_cells(axes: Axes, panel: plot.HeatMap, wide: float) -> None:
             axes.hlines(at, 0, columns, colour, linewidth=width)
             axes.vlines(at, 0, rows, colour, linewidth=width)
     for frame in panel.frames:
-        inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_of_pairs else 0.0
-        look = frame.look._replace(
-            colour=DARK if frame.look.colour == plot.INK else frame.look.colour
-        )
+        down, inward = (0.0, 0.0) if panel.is_of_pairs else (0.05, min(0.05, 0.015 / wide))
+        look = frame.look
+        if look.colour == plot.INK:
+            is_dark = (panel.cells[frame.top, frame.left].shade or 0.0) >= DARK_FROM
+            look = look._replace(colour=LIGHT if is_dark else DARK)
         axes.add_patch(Rectangle(
-            (frame.left + inset, frame.top + inset), frame.columns - 2 * inset,
-            frame.rows - 2 * inset, zorder=4, clip_on=False, **plot.area_properties(look),
+            (frame.left + inward, frame.top + down), frame.columns - 2 * inward,
+            frame.rows - 2 * down, zorder=4, clip_on=False, **plot.area_properties(look),
         ))  # fmt: skip
 
 

@@ -305,7 +305,8 @@ def _ranking(result: SweepResult) -> Table:
         Column("setting", lambda rank: result.names[rank.setting], cells.TEXT, is_wrapped=True),
         Column("alone\nfastest", attrgetter("won"), cells.NUMBER),
         Column("fastest\nor tied", attrgetter("tied"), cells.NUMBER),
-        Column("time over\nbest time", attrgetter("times_best"), cells.RATIO),
+        Column("time over\nbest time", attrgetter("over_best"), cells.RATIO),
+        Column("95 %\ninterval", attrgetter("over_best"), cells.RATIO_INTERVAL, 5),
     )
     of_steps = any(point.case.step for point in result.points)
     title = "All steps together" if of_steps else "All cases together"
