@@ -12,7 +12,7 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
-from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
+from commbench.answers.pairs.document import diagnose_pairs, format_value, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding
 from commbench.results.schema import Run
@@ -99,6 +99,8 @@ def _heat_map(
     limit = inf if quantity.is_better_high else _LATENCY_LIMIT
     most = {kind: min(max(own), limit * median(own)) for kind, own in scales.items()}
     texts = format_values([*values.values()], number)
+    if matrix.intervals and rows.what == "rank":
+        texts = [format_value(quantity, matrix.estimate(pair) or 0.0) for pair in values]
     has_blocks, spans = rows.names == rows.hosts, _spans(hosts)
     cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
     for (place, value), text in zip(values.items(), texts, strict=True):

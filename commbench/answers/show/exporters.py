@@ -22,6 +22,7 @@ from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.answers.expect.curves import Curve, curves_of, make_curves
+from commbench.answers.pairs.document import pairs_json
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
@@ -62,6 +63,8 @@ def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
     document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
+    if source.run and (pairs := pairs_json(source.run)):
+        document["pairs"] = pairs
     document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
