@@ -148,12 +148,9 @@ class PairValues:
             times = sorted(time for time, number in batches for _ in range(number))
             if times and (typical := percentile(times, TYPICAL)) > 0:
                 values[pair] = typical
-                if (
-                    plan.launches > 1
-                    and len(logs := launch_logs([[time] for time, _ in batches])) > 1
-                ):
-                    spread = usual_launch_spread(plan.backend)
-                    factors[pair] = exp(launch_half_width(logs, spread))
+                logs = launch_logs([[time] for time, _ in batches])
+                if plan.launches > 1 and logs[1:]:
+                    factors[pair] = exp(launch_half_width(logs, usual_launch_spread(plan.backend)))
         quantity = LATENCY if OPERATIONS[case.operation].is_latency else BANDWIDTH
         if quantity == LATENCY:
             values |= {pair[::-1]: time for pair, time in values.items()}

@@ -35,6 +35,7 @@ from commbench.readers.source import OF_FILES
 from commbench.results.schema import OK, is_imported
 from commbench.units import MICRO, seven_digits
 from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
+from commbench.views.formats import as_json
 from commbench.views.markdown import escape, table
 
 SCHEMA = 1
@@ -64,7 +65,7 @@ def json_parts(source: LoadedRun) -> Iterator[str]:
     Samples are in the journal itself, which is JSON lines."""
     document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
     if source.run and (pairs := pairs_json(source.run)):
-        document["pairs"] = pairs
+        document["pairs"] = as_json(pairs)
     document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
