@@ -203,18 +203,15 @@ def predicted_picture(projection: Projection) -> Picture:
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
+    number = min(len(names), MOST_OPERATIONS)
+    left_out = [f"The first {number} of {len(names)} operations"] * (number < len(names))
     return Picture(
         "predicted",
         f"Predicted for {projection.machine.name}: {', '.join(names)}",
         " ".join(dict.fromkeys(map(sentence, (first, last)))),
         panels,
-        [
-            *warnings(projection),
-            *["Hollow: beyond the measured range"] * is_beyond,
-            *[f"The first {MOST_OPERATIONS} of {len(names)} operations"]
-            * (len(names) > MOST_OPERATIONS),
-        ],
-        columns=pictures.columns_for(min(len(names), MOST_OPERATIONS)),
+        [*warnings(projection), *["Hollow: beyond the measured range"] * is_beyond, *left_out],
+        columns=pictures.columns_for(number),
     )
 
 
@@ -230,13 +227,11 @@ def _panels(projection: Projection) -> list[Curves]:
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
             series = [*_series(projection, _choose(own, across, other), across, name)]
-            short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
-            is_one = len(operations) == 1
-            found.append(
-                Curves(heading, series, scale, across)
-                if is_one
-                else Curves(short, series, scale, across, inches=1.6)
-            )
+            panel = Curves(heading, series, scale, across)
+            if len(operations) > 1:
+                short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
+                panel = panel._replace(heading=short, inches=1.6)
+            found.append(panel)
     return [panel for panel in found if panel.series]
 
 

@@ -223,22 +223,18 @@ def name_rank(matrix: RankMatrix, rank: int) -> str:
 def format_value(quantity: Quantity, value: float | Estimate) -> str:
     """The value in the unit of the quantity, with the digits that its interval supports, else with
     three."""
-    if isinstance(value, Estimate):
-        found = value.scaled(1 / quantity.scale)
-        if found.has_interval:
-            return format_decimals(found.value, known_decimals(found.value, *found.ends))
-        value = value.value
-    text = f"{value / quantity.scale:#.3g}"
+    found = (value if isinstance(value, Estimate) else Estimate(value)).scaled(1 / quantity.scale)
+    if found.has_interval:
+        return format_decimals(found.value, known_decimals(found.value, *found.ends))
+    text = f"{found.value:#.3g}"
     return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
 def format_interval(quantity: Quantity, value: Estimate) -> str:
     """The interval of a value in the unit of the quantity; empty where it is not known."""
-    if not value.has_interval:
-        return ""
     found = value.scaled(1 / quantity.scale)
-    decimals = known_decimals(found.value, *found.ends)
-    return " … ".join(format_decimals(end, decimals) for end in found.ends)
+    decimals = known_decimals(found.value, *found.ends) if found.has_interval else 0
+    return " … ".join(format_decimals(end, decimals) for end in found[1:] if end is not None)
 
 
 def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, Estimate | None, float]]:
