@@ -313,7 +313,8 @@ def _set_labels(axes: Axes, panel: plot.HeatMap, wide: float, tall: float, is_tu
     """The labels, as many as have room."""
     rows, columns = panel.extent
     axes.set(xlim=(0, columns), ylim=(rows, 0))
-    across = _thin(panel.columns, 0.3 / wide * panel.is_of_pairs)
+    apart = (plot.widest(panel.columns.values(), plot.SMALL) + 0.06) / wide
+    across = _thin(panel.columns, apart * panel.is_of_pairs)
     down = _thin(panel.rows, 0.15 / tall)
     axes.set_xticks(list(across), across.values())
     axes.set_yticks(list(down), down.values())

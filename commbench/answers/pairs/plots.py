@@ -12,6 +12,8 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
+from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.rows import make_rows
 from commbench.answers.pairs.document import diagnose_pairs, format_value, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding
@@ -54,7 +56,8 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         diagnosed = diagnose_pairs(run)
         main = main_matrices(matrix for matrix, _ in diagnosed)
         found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
-        notes = [f"{run.name}: {run.header.describe_ranks()}",
+        waited = waited_sentences([row.queued_share for row in make_rows(run) if row.time])
+        notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches",
                  *pairs_answer(diagnosed)]  # fmt: skip
         pictures += [draw_pairs(found, notes)] if found else []
