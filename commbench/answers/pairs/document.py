@@ -332,8 +332,7 @@ def pairs_json(run: Run) -> list[dict[str, Any]]:
     """The values of pairs in seconds and bytes/s, of up to MOST_IN_JSON ranks."""
     return [
         {"from": pair[0], "to": pair[1], "quantity": matrix.quantity.name,
-         "size_bytes": matrix.size_bytes,
-         **dict(zip(("value", "ci_low", "ci_high"), matrix.estimate(pair) or (), strict=True))}
+         "size_bytes": matrix.size_bytes, "value": matrix.estimate(pair)}
         for matrix in matrices.matrices_of_rounds(run) if matrix.ranks <= MOST_IN_JSON
         for pair in sorted(matrix.values)
     ]  # fmt: skip
