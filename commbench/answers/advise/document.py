@@ -271,7 +271,7 @@ def advice_picture(report: AdviceReport) -> Picture:
     sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
-        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
+        f"Backward pass over the bucket size: {report.runs[0]}",
         " ".join(sentences),
         [_panel(*pair) for pair in drawable],
         sentences if len(drawable) == 1 else [],

@@ -256,9 +256,7 @@ def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
         for (n, is_left_out), points in sorted(collect(pairs).items())
     ]
     marks = [Mark(Look(pictures.GREY, width=0.8), 1.0)]
-    # Each panel has an axis of its own: models are fitted to different sizes.
-    name = f"{'size' if by_size else 'number of ranks'} of {fitted.operation} {fitted.kind}"
-    across = (SIZES if by_size else RANKS)._replace(name=name)
+    across = SIZES if by_size else RANKS
     return Curves(f"{fitted.title}, {fitted.model}", series, RATIOS, across, marks, inches=2.2)
 
 

@@ -22,6 +22,7 @@ from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.answers.expect.curves import Curve, curves_of, make_curves
+from commbench.answers.pairs.document import pairs_json
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
@@ -34,6 +35,7 @@ from commbench.readers.source import OF_FILES
 from commbench.results.schema import OK, is_imported
 from commbench.units import MICRO, seven_digits
 from commbench.views.cells import BANDWIDTH, NUMBER, SIZE, TEXT, TIME, TIME_INTERVAL, Column
+from commbench.views.formats import as_json
 from commbench.views.markdown import escape, table
 
 SCHEMA = 1
@@ -61,7 +63,10 @@ def json_facts(source: LoadedRun) -> dict[str, Any]:
 def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
-    document = {"schema": SCHEMA, **json_facts(source), "rows": []}
+    document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
+    if source.run and (pairs := pairs_json(source.run)):
+        document["pairs"] = as_json(pairs)
+    document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
         written = dict(zip(source.columns, written_values(row, source.columns), strict=True))

@@ -289,9 +289,12 @@ def _ranges(result: SweepResult) -> Table:
 
 
 def _of_pooled(column: Column) -> Column:
-    """A column of ranges of sizes, for their settings."""
+    """A column of ranges of sizes, for their settings; that of 5th percentiles is a detail."""
     heading = column.heading.replace("B/A", "ratio")
-    return column._replace(heading=heading, of=lambda row: column.of(row.pooled))
+    is_detail = column.is_detail or heading.startswith("p5")
+    return column._replace(
+        heading=heading, of=lambda row: column.of(row.pooled), is_detail=is_detail
+    )
 
 
 def _ranking(result: SweepResult) -> Table:
@@ -300,7 +303,8 @@ def _ranking(result: SweepResult) -> Table:
         Column("setting", lambda rank: result.names[rank.setting], cells.TEXT, is_wrapped=True),
         Column("alone\nfastest", attrgetter("won"), cells.NUMBER),
         Column("fastest\nor tied", attrgetter("tied"), cells.NUMBER),
-        Column("time over\nbest time", attrgetter("times_best"), cells.RATIO),
+        Column("time over\nbest time", attrgetter("over_best"), cells.RATIO),
+        Column("95 %\ninterval", attrgetter("over_best"), cells.RATIO_INTERVAL, 5),
     )
     of_steps = any(point.case.step for point in result.points)
     title = "All steps together" if of_steps else "All cases together"
