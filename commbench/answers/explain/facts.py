@@ -27,7 +27,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_share
+from commbench.units import GB, format_bytes
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -236,8 +236,7 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where the interval of the
     share does not, and where its ranks waited for a core for a large share of the time."""
     if diagnostics.has_waited(queued):
-        how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
-        return [Fact(NOT_KNOWN, "not known", TEXT, how)]
+        return [Fact(NOT_KNOWN, "not known", TEXT, f"{diagnostics.WAITED}: `commbench doctor`")]
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
