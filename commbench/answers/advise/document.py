@@ -146,8 +146,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     if verdict == KEEP and over.ends[1] > 1 + question.tolerance:
         interval = in_brackets(ratio_interval_text(over))
         answer += (
-            f" by the medians (it takes {ratio_text(over)} times as long as the fastest{interval})"
+            f" by its median, and {used} takes {ratio_text(over)} times as long as the fastest"
         )
+        answer += interval
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
