@@ -241,7 +241,10 @@ def _predict_call(
     low = (
         max(low, known[-1][1]) if size > only else min([low, *(e[1] for e in known if e[0] > size)])
     )
-    high = max([high, *(e[2] for e in known if e[0] < size)])
+    if size < fitted.smallest_bytes:
+        high = min(max(high, known[0][2]), known[1][2])
+    else:
+        high = max([high, *(e[2] for e in known[1:] if e[0] < size)])
     parts = fitted.best.curve.parts(*at)
     distance = doublings_beyond(world_size, fitted.world_sizes)
     if fitted.kind == ACROSS:
@@ -277,8 +280,8 @@ def _interval_at(
 def _measured_intervals(
     fitted: FittedModel, host: FittedModel | None, world_size: int, per_node: int
 ) -> list[tuple[int, float, float]]:
-    """The measured sizes, each with the interval there."""
-    sizes = sorted({point.size_bytes for point in fitted.fitted_points})
+    """The measured sizes, after a size of 0, each with the interval there."""
+    sizes = [0, *sorted({point.size_bytes for point in fitted.fitted_points} - {0})]
     return [(s, *_interval_at(fitted, host, (world_size, per_node, s))[1:]) for s in sizes]
 
 
@@ -292,8 +295,9 @@ def _measured(
     away = [doublings_beyond(world_size, (point.world_size,)) for point in points]
     near = [point for point, found in zip(points, away, strict=True) if found == min(away)]
     by_size = collect((point.size_bytes, point) for point in sorted(near, key=lambda p: p[2]))
+    own = (world_size, per_node)
     residuals = [
-        median([_residual(fitted, p) if p[:2] == (world_size, per_node) else 0.0 for p in same])
+        median([_residual(fitted, p) for p in same if p[:2] == own] or [0.0])
         for same in by_size.values()
     ]
     least = [min(point.uncertainty for point in same) for same in by_size.values()]
