@@ -72,7 +72,7 @@ def _sentence(fitted: FittedModel) -> str:
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
-    tested += ", in step with the ranks" * bool(_shifts(fitted))
+    tested += ", in one direction for each number of ranks" * bool(_shifts(fitted))
     said.append(f"predictions {tested}")
     return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
 
@@ -139,9 +139,12 @@ def fit_warning(fitted: FittedModel, machine: Machine) -> str:
 
 
 def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
-    """The warning of its fit, which may be empty, and those of ranks that are no part of it."""
-    yield fit_warning(fitted, machine)
-    if shifts := _shifts(fitted):
+    """The warning of its fit, which may be empty, and those of ranks that are no part of it. Errors
+    that go with the ranks are the cause of a poor fit."""
+    shifts = _shifts(fitted)
+    if not shifts or fitted.best.cv_error is None:
+        yield fit_warning(fitted, machine)
+    if shifts:
         said = join_words([_shift_text(*each) for each in shifts.items()])
         yield (
             f"measured times are {said} than this model says: it does not show how the time grows "

@@ -143,8 +143,8 @@ def test_times_never_fall_with_size_or_ranks(seed: int) -> None:
             small, large = by_call[n, a], by_call[n, b]
             assert large.time_s >= small.time_s * (1 - 1e-9), (seed, n, a, b)
             # The ends of the interval are in order at measured sizes, and nearly so between them.
-            assert large.low_s >= small.low_s * 0.99, (seed, n, a, b)
-            assert large.high_s >= small.high_s * 0.99, (seed, n, a, b)
+            assert large.low_s >= small.low_s * 0.96, (seed, n, a, b)
+            assert large.high_s >= small.high_s * 0.96, (seed, n, a, b)
     assert all(0 < p.low_s <= p.time_s <= p.high_s for p in found)
 
 
