@@ -15,7 +15,7 @@ from operator import is_
 from typing import Any, TypeAlias
 
 from commbench.analysis import diagnostic_figures, figures, nccl_log
-from commbench.analysis.statistics import Summary, median, summarise
+from commbench.analysis.statistics import Summary, cover_launches, median, summarise
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
@@ -216,6 +216,15 @@ class ResultRow:
     def stop_reason(self) -> str:
         """As of find_stop_reason."""
         return find_stop_reason(self.header, self.measurement)
+
+    @property
+    def known_time(self) -> Estimate | None:
+        """The time with an interval that covers what launches usually differ by."""
+        time, spread = self.time, usual_launch_spread(self.header.plan.backend)
+        return time and cover_launches(
+            time.estimate, len(self.launch_medians), spread,
+            time.iterations, time.minimum, time.maximum,
+        )  # fmt: skip
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:

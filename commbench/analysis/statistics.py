@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, chain
-from math import ceil, comb, exp, floor, log, sqrt
+from math import ceil, comb, exp, floor, hypot, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
@@ -37,6 +37,10 @@ ENOUGH_FOR_P5 = 72
 """The smallest of n samples exceeds the 5th percentile with probability 0.95^n <= 0.025, so that
 its interval has a lower end."""
 ENOUGH_FOR_P99 = 299
+_MEAN_RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
+"""The mean range of so few normal values over their standard deviation (Tippett 1925)."""
+_UNTESTED = 2.0
+"""The factor within which the time of a single sample is taken to be."""
 PRIOR_DEGREES = 4
 """Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
 
@@ -148,6 +152,31 @@ def launch_degrees(*launches: int | None) -> int:
     if not all(number and number > 1 for number in launches):
         return 0
     return sum(PRIOR_DEGREES + (number or 0) - 1 for number in launches)
+
+
+def cover_launches(
+    time: Estimate, launches: int, spread: float, iterations: int = 0,
+    least: float | None = None, most: float | None = None,
+) -> Estimate:  # fmt: skip
+    """The time of a row with an interval that covers the usual spread of launches also where it was
+    measured in a single one, which does not show it (launch_half_width). Too few samples for an
+    interval have that of Student's t, with the deviation by their range. Without launches, as in
+    the files of other tools, the time as it is."""
+    if not (launches and time.value):
+        return time
+    half = launch_half_width([0.0] * launches, spread)
+    if not time.has_interval:
+        ranges = _MEAN_RANGES.get(iterations)
+        if not (ranges and least and most):
+            return Estimate(time.value, time.value / _UNTESTED, time.value * _UNTESTED)
+        own = student_quantile(Z, iterations - 1) * log(most / least) / ranges / sqrt(iterations)
+        half = hypot(half, own)
+    elif launches > 1:
+        return time
+    low, high = time.ends
+    return Estimate(
+        time.value, min(low, time.value * exp(-half)), max(high, time.value * exp(half))
+    )
 
 
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
