@@ -142,6 +142,35 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class _RaiseInterrupted:
+    """A handler of signals that raises Interrupted with its hint."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+        self.raised: Interrupted | None = None
+
+    def __call__(self, number: int, _: object) -> None:
+        name = signal.Signals(number).name
+        self.raised = Interrupted(f"stopped by {name}", self._hint, signal_number=number)
+        raise self.raised
+
+
+def raise_at_signals(hint: str) -> None:
+    """Have the signals in INTERRUPTIONS raise Interrupted with this hint from now on."""
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        handler = _RaiseInterrupted(hint)
+        for number in INTERRUPTIONS:
+            signal.signal(number, handler)
+
+
+def raise_dropped_interruption() -> None:
+    """Raise once more what a handler of raise_at_signals has raised: a library may have dropped it,
+    as click does while it looks how to write to a stream."""
+    for handler in map(signal.getsignal, INTERRUPTIONS):
+        if isinstance(handler, _RaiseInterrupted) and handler.raised:
+            raise handler.raised
+
+
 def ignore_interruptions() -> None:
     """Ignore the signals in INTERRUPTIONS from now on: the little work left to do is finished."""
     if threading.current_thread() is threading.main_thread():  # no other may set handlers

@@ -7,7 +7,7 @@ and `GateResult.outcome` for what else it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
 from operator import attrgetter
@@ -20,12 +20,13 @@ from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
+from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
-from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
+from commbench.stats import FAIL, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 
@@ -243,8 +244,18 @@ def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> 
     return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
 
 
+def _slow_ranges(rule: Rule, comparison: Comparison | None) -> list[PooledRatio]:
+    """The ranges of sizes that are beyond a limit which is the same for all rows."""
+    if comparison is None or rule.of_row:
+        return []
+    rows = tuple(row for row in comparison.rows if rule.covers(row.a))
+    ranges = replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
+    return [each for each in ranges if each.verdict == SLOWER]
+
+
 def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
     together = cache(partial(_count_judged, rule, run, comparison))
+    slow_ranges = cache(partial(_slow_ranges, rule, comparison))
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
             yield _hold_together(_check_row(rule, row, row), row, together)
@@ -255,7 +266,8 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for compared in comparison.rows:
         if rule.covers(compared.a):
             found = _check_row(rule, compared, compared.b, compared.a)
-            yield _hold_together(found, compared, together)
+            is_slow = found.is_beyond and any(each.covers(compared) for each in slow_ranges())
+            yield found if is_slow else _hold_together(found, compared, together)
     for row in filter(rule.covers, comparison.only_a):
         yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
     for row in filter(rule.covers, comparison.only_b):

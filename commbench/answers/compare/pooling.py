@@ -74,6 +74,10 @@ class PooledRatio(NamedTuple):
     degrees: int = 0
     """Of freedom of the interval, by statistics.launch_degrees."""
 
+    def covers(self, row: ComparedRow) -> bool:
+        """Whether it is of a row."""
+        return row.kind == self.kind and self.low_bytes <= named_bytes(row.a) <= self.high_bytes
+
     @property
     def reason(self) -> str:
         """Why it is undecided although the interval may decide; empty for others."""

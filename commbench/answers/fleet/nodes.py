@@ -126,12 +126,11 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     if isinstance(nodes, Path) or (isinstance(nodes, str) and is_file(Path(nodes))):
         raw = read_whole(Path(nodes), _LARGEST_LIST, "give a file with the names of nodes")
         nodes = re.sub("#.*", "", raw.decode("utf-8", "replace"))
-    elif isinstance(nodes, str) and re.fullmatch(r"[^][\s,/]+", nodes):
-        hint = f"write node1,node2, or a file that exists; of one node {nodes},"
-        raise wrong_value(nodes, "is no file, and no list of names", hint)
     texts = [nodes] if isinstance(nodes, str) else [*nodes]
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
+        if name.endswith((".txt", ".csv", ".list")):
+            raise wrong_value(name, "is no file", "write node1,node2, or a file that exists")
         if set(name) & set("[]/"):
             raise wrong_value(
                 name,

@@ -19,12 +19,17 @@ from random import Random
 from commbench.answers.fleet.fleet import DRAIN, PASS
 from commbench.answers.preflight import stages
 from commbench.answers.preflight.stages import PAIRS, Attempt, Group, HostVerdict, Stage
-from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
+from commbench.errors import (
+    GATE_FAILS,
+    NO_VERDICT_REACHED,
+    Interrupted,
+    UsageError,
+    raise_at_signals,
+)
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL, empty_folder
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
-from commbench.runner.session import raise_at_signals
 from commbench.units import format_count
 from commbench.views.formats import Result
 

@@ -156,7 +156,7 @@ def document(shown: ShownRun) -> doc.Document:
         [("", warning) for warning in shown.warnings],
         answer,
         shown.are_warnings_explained,
-        f"{command if shown.is_brief else '--verbose'} prints them",
+        f"{command} prints them",
     )
     blocks: list[doc.Block] = [
         *([] if shown.are_warnings_explained else [warnings]),

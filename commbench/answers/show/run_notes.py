@@ -22,8 +22,10 @@ from commbench.views.document import Block, Folded, Items, Section, Table, Text,
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
 
+MOST_SHOWN = 2
+"""Warnings that a terminal shows whole, the most important ones."""
 MOST_NAMED = 3
-"""Kinds of warnings that the line about them names."""
+"""Kinds of warnings that the line about the others names."""
 MOST_CHARACTERS = 80
 """Of the names of rows below the explanation of a warning, which are three lines together."""
 
@@ -78,25 +80,30 @@ def warnings_section(
     hint: str = "--verbose prints them",
 ) -> Block:
     """Warnings, each with the name of its run or without one, and what they mean. Unless they
-    `are_explained`, a terminal has a line: how many, and about what, without what the `answer` says
-    of ranks that waited."""
+    `are_explained`, a terminal has the first ones, but for what the `answer` says of ranks that
+    waited, and a line about what the others are."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    others = [w for _, w in found if w.name != QUEUED or not tells_of_waiting(answer)]
-    names = dict.fromkeys(f"{w.words} ({w.name})" for w in others or [w for _, w in found])
-    what = "more warning" if 0 < len(others) < len(found) else "warning"
+    shown = [*found]
+    if not are_explained:
+        is_told = tells_of_waiting(answer)
+        shown = [each for each in found if not (is_told and each[1].name == QUEUED)][:MOST_SHOWN]
+    rest = [each for each in found if each not in shown]
     explanations = {
         f"{w.name}: {w.explanation}{f' Rows: {w.rows}.' if w.rows else ''}": None for _, w in found
     }
-    lines = [f"{run}{': ' * bool(run)}{w.name} ({w.which}): {w.message}" for run, w in found]
-    blocks: list[Block] = [
-        Items(lines),
-        Section("What the warnings mean", [Items([*explanations])]),
-    ]
+    first, others = (
+        Items([f"{run}{': ' * bool(run)}{w.name} ({w.which}): {w.message}" for run, w in some])
+        for some in (shown, rest)
+    )
+    meaning = Section("What the warnings mean", [Items([*explanations])])
     if are_explained:
-        return Section("Warnings", blocks)
-    number = format_count(len(others or found), what)
-    return Folded(f"{number}: {list_some([*names], MOST_NAMED)}", blocks, hint)
+        return Section("Warnings", [first, meaning])
+    names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in rest)
+    number = format_count(len(rest), "more warning" if shown else "warning")
+    title = f"{number}: {list_some([*names], MOST_NAMED)}"
+    folded = Folded(title, [others, meaning], hint) if rest else Folded(*meaning)
+    return Section("Warnings", [first, folded])
 
 
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
