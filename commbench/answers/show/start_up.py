@@ -14,7 +14,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
-from commbench.answers.show.run_notes import find_warnings, warnings_section
+from commbench.answers.show.run_notes import find_warnings, typed_name, warnings_section
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
@@ -128,7 +128,10 @@ def document(found: StartUps) -> Document:
             Table("", calls, found.calls),
             Items([*_notes(headers)]),
             Items(list_missing(missing), "Not measured"),
-            warnings_section([("", each) for each in find_warnings(found.rows)]),
+            warnings_section(
+                [("", each) for each in find_warnings(found.rows)],
+                hint=f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them",
+            ),
         ],
     )
 
