@@ -62,26 +62,24 @@ def cpu_mode_calls(name: str) -> list[str]:
     return calls
 
 
-def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
-    """Apply a CPU mode to this process; returns the cores it may then use.
+def apply_cpu_mode(cpu_mode: str, local_rank: int) -> CpuMode:
+    """Apply a CPU mode to this process, and return it.
 
     Raises UnavailableError where SCHED_FIFO is not permitted.
     """
     mode, cores = MODES[cpu_mode], sorted(os.sched_getaffinity(0))
     if mode.is_pinned:
-        cores = [cores[local_rank % len(cores)]]
-        os.sched_setaffinity(0, cores)
-    if mode.policy is None:
-        return tuple(cores)
-    realtime = mode.policy == os.SCHED_FIFO
+        os.sched_setaffinity(0, [cores[local_rank % len(cores)]])
+    priority = os.sched_param(REALTIME_PRIORITY * (mode.policy == os.SCHED_FIFO))
     try:
-        os.sched_setscheduler(0, mode.policy, os.sched_param(REALTIME_PRIORITY * realtime))
+        if mode.policy is not None:
+            os.sched_setscheduler(0, mode.policy, priority)
     except PermissionError:
         raise UnavailableError(
             f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",
             "allow it (ulimit -r, CAP_SYS_NICE), or use --cpu-mode quiet, which needs no privilege",
         ) from None
-    return tuple(cores)
+    return mode
 
 
 UNKNOWN = -1

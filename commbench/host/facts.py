@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from commbench.host import procfs
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import host_facts
-from commbench.host.procfs import read_cpu_limit
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
@@ -134,17 +133,18 @@ def find_busiest(
 def read_facts(host: Path = procfs.HOST) -> HostFacts:
     """Read everything that can be found; takes a little more than WATCH_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    limit = read_cpu_limit(host)
+    limit = procfs.read_cpu_limit(host)
     own = host_facts()
     known: dict[str, Any] = {
         **{name: own[name] or None for name in ("host", "machine", "kernel", "processor")},
         "cores": usable,
         "host_cores": os.sysconf("SC_NPROCESSORS_ONLN"),
         "cpu_limit": limit.cores,
+        "clock_read_s": measure_clock(time.perf_counter_ns),
         "throttled_share": limit.throttled_share,
         "load": os.getloadavg(),
     }
-    known |= _read_processors(host, usable) | _read_clock(host) | _read_scheduler(host)
+    known |= _read_processors(host, usable) | _read_scheduler(host)
     return HostFacts(**known | _read_load(host, usable))
 
 
@@ -160,6 +160,9 @@ def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
             procfs.read_text(host / CPU / "smt/active") or ""
         ),
         "isolated_cores": procfs.read_text(host / CPU / "isolated"),
+        "clock_source": procfs.read_text(
+            host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
         "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
     } | _read_cache(folders[0] / "cache", usable)
@@ -193,13 +196,6 @@ def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         "waiting_share": float(pressure[1]) / 100 if pressure else None,
         "busiest": find_busiest(processes, read_processes(host), elapsed),
     }
-
-
-def _read_clock(host: Path) -> dict[str, Any]:
-    """Facts of the monotonic clock, named by fields of HostFacts."""
-    source = host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-    read_s = measure_clock(time.perf_counter_ns)
-    return {"clock_source": procfs.read_text(source), "clock_read_s": read_s}
 
 
 def measure_clock(clock: Callable[[], int]) -> float:

@@ -4,9 +4,9 @@ and GPUs, from the kernel and NVML: what rose during a run may have cost it time
 
 from __future__ import annotations
 
-import os
 import re
 import resource
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -72,7 +72,7 @@ def read_gpu_system(gpus: Sequence[Gpu], host: Path = procfs.HOST) -> GpuSystem:
         hcas=hcas,
         gpudirect=_read_gpudirect(host) if any("NVIDIA" in gpu.name for gpu in gpus) else None,
         redirecting_bridges=count_redirecting_bridges(host),
-        shm_bytes=_read_size(host / "dev/shm"),
+        shm_bytes=shutil.disk_usage(shm).total if (shm := host / "dev/shm").exists() else None,
         memlock_bytes=None if limit == resource.RLIM_INFINITY else limit,
     )
 
@@ -183,14 +183,6 @@ def _read_gpudirect(host: Path) -> bool:
     if any((host / "sys/module" / name).exists() for name in ("nvidia_peermem", "nv_peer_mem")):
         return True
     return "Open Kernel Module" in (procfs.read_text(host / "proc/driver/nvidia/version") or "")
-
-
-def _read_size(folder: Path) -> int | None:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return None
-    return found.f_blocks * found.f_frsize
 
 
 @lru_cache(maxsize=2)

@@ -38,6 +38,11 @@ def read_number(path: Path) -> int | None:
         return None
 
 
+def read_stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, from the state on; empty where it is gone."""
+    return (read_text(HOST / f"proc/{pid}/stat") or "").rpartition(")")[2].split()
+
+
 def read_statistics(path: Path) -> dict[str, int]:
     """The whole numbers in a file of lines `name value`, such as a control group's cpu.stat."""
     pairs = (line.split() for line in (read_text(path) or "").splitlines())

@@ -6,8 +6,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.host.gpus import count_gpus
@@ -70,8 +70,7 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
 CPU_RANKS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """Devices and backends of this host, as torch finds them."""
 
     backends: tuple[str, ...]
@@ -80,7 +79,7 @@ class Capabilities:
     """Number of devices by type that this process sees; the CPU counts as one."""
     host_gpus: int = 0
     """GPUs of the host, also those that this process does not see."""
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: Mapping[str, tuple[str, ...]] = {}
     """The device types of backends that were registered with torch."""
 
     def devices_of(self, backend: str) -> tuple[str, ...]:
@@ -98,8 +97,7 @@ class Capabilities:
         return ", ".join(name for name in self.backends if name != "fake") or "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """The backend, device type and number of ranks to measure with."""
 
     backend: str

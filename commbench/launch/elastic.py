@@ -6,14 +6,12 @@ torch 2.6 to 2.13; tests/launch/test_torch_internals.py checks the installed one
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +26,7 @@ from commbench.launch.devices import raise_nofile_limit
 from commbench.launch.launchers import NodeConfig
 from commbench.plan.case import READY
 from commbench.worker.entrypoint import LaunchTask, WorkerArgs, worker_main
+from commbench.worker.watchdog import shared_folder
 
 MONITOR_INTERVAL_S = 0.02
 """How often the agent looks at its ranks, at most."""
@@ -38,7 +37,6 @@ SHUTDOWN_S = 3
 NODE_0_KEEPS = "node 0 keeps what was measured: `commbench show` prints it there"
 RUN_AGAIN = "run the same command again"
 """The hints for an interrupted launch; the process that records the run knows a better one."""
-SCRATCH_DIR, LOCK = "commbench", "lock"
 
 
 def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
@@ -87,27 +85,13 @@ def launch(
 def open_scratch_dir() -> Iterator[Path]:
     """A private folder for one launch, in memory if possible. It is removed at the end; if this
     process is killed, a later launch removes it."""
-    memory = Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    for scratch_dir in parent.glob(f"{SCRATCH_DIR}-*"):
-        _remove_if_unused(scratch_dir)
-    unlocked = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_DIR}.", dir=parent))
-    scratch_dir = parent / f"{SCRATCH_DIR}-{os.getpid()}-{unlocked.suffix[1:]}"
+    scratch_dir = shared_folder.new_path()
+    for other in scratch_dir.parent.glob(f"{shared_folder.SHARED}*"):
+        shared_folder.remove_if_unused(other)
     try:
-        with (unlocked / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            unlocked.rename(scratch_dir)
+        with shared_folder.make_locked(scratch_dir):
             yield scratch_dir
     finally:
-        for folder in (unlocked, scratch_dir):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_if_unused(scratch_dir: Path) -> None:
-    """Remove the folder of a launcher that has ended, which shows by its lock: the kernel has
-    released it."""
-    with suppress(OSError), (scratch_dir / LOCK).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(scratch_dir, ignore_errors=True)
 
 
@@ -172,9 +156,8 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
             "with several nodes, check --master-addr and --master-port on each node",
         )
         not_started.__cause__ = error
-        return supervisor.LaunchOutcome(
-            not_started
-        )  # not raised: other nodes may already be waiting
+        # Not raised: other nodes may already be waiting.
+        return supervisor.LaunchOutcome(not_started)
     finally:
         for number, handler in handlers.items():  # the agent has installed its own
             signal.signal(number, handler)

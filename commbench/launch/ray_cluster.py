@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
@@ -117,7 +116,7 @@ def ray_capabilities(nodes: int) -> devices.Capabilities:
         detect = ray.remote(devices.detect_capabilities).options(num_cpus=0, num_gpus=min(least, 1))
         found: devices.Capabilities = _ask(ray, detect.remote())
     numbers = {kind: number if kind == "cpu" else least for kind, number in found.devices.items()}
-    return replace(found, devices=numbers)
+    return found._replace(devices=numbers)
 
 
 def launch_on_ray(
@@ -138,7 +137,7 @@ def launch_on_ray(
         _, _, hosts, addresses, ports = zip(*places, strict=True)
         reports = Queue(actor_options={"num_cpus": 0})
         with _folder_of_rank_0(ray, actors[0], places[0], tasks[0].folder.resolve(), say) as folder:
-            tasks = [replace(task, folder=folder) for task in tasks]
+            tasks = [task._replace(folder=folder) for task in tasks]
             running = {}
             for rank, actor in enumerate(actors):
                 context = RankContext(

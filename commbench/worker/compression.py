@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from typing import cast as cast_type
@@ -88,7 +87,7 @@ def cast(operation: Operation, buffers: Buffers, space: Space, dtype: str) -> Co
         if buffers.reduce_name == "avg":
             sent.div_(buffers.ranks)
 
-    own = replace(buffers, send=sent, receive=received, reduce_op=dist.ReduceOp.SUM)
+    own = buffers._replace(send=sent, receive=received, reduce_op=dist.ReduceOp.SUM)
     decode = partial(buffers.receive.copy_, received)
     return Compressed((encode, decode), (partial(operation.call, dist, own),))
 
@@ -182,7 +181,7 @@ def scaled(
     first = partial(dist.all_to_all_single, received.wire, sent.wire, group=buffers.group)
     if not is_whole:
         return Compressed((encode, keep), (first,))
-    second = replace(buffers, send=own.wire.view(-1), receive=sent.wire.view(-1))
+    second = buffers._replace(send=own.wire.view(-1), receive=sent.wire.view(-1))
     return Compressed((encode, add_and_encode, decode), (first, partial(all_gather, dist, second)))
 
 

@@ -235,7 +235,7 @@ class CaseRunner:
         )
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
-        self._overlaps.prepare()
+        self._overlaps.ends.prepare()
         queues = self._comm.device.is_async and not self._is_by_host(case)
         samples = measure.no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):

@@ -8,8 +8,8 @@ import faulthandler
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.errors import CommbenchError, RankError
 from commbench.plan.case import FINISHED, Case
@@ -21,8 +21,7 @@ LOCAL = "local"
 """The launcher of ranks that commbench started itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankContext:
+class RankContext(NamedTuple):
     """The number of a rank among the others, and how it joins them."""
 
     rank: int
@@ -48,8 +47,7 @@ class RankContext:
         return self.local_world_size == self.world_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchTask:
+class LaunchTask(NamedTuple):
     """One launch of a run, the same for all of its ranks."""
 
     plan: Plan
@@ -81,8 +79,7 @@ class LaunchTask:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerArgs:
+class WorkerArgs(NamedTuple):
     """What the launcher passes to a rank."""
 
     task: LaunchTask

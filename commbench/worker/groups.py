@@ -117,13 +117,6 @@ def lazy_gloo() -> Iterator[None]:
             os.environ[LAZY] = before
 
 
-def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
-    nothing refers to it any more."""
-    with lazy_gloo():
-        return dist.ProcessGroupGloo(store, rank, ranks, timeout)
-
-
 MOST_KEPT = 4
 """New groups that exist at once. The memory of a group is measured over all of them, because that
 of one is smaller than what else a process takes and frees."""

@@ -141,7 +141,8 @@ class Overlaps:
     ) -> None:
         self._comm, self._timer, self._state = comm, timer, state
         self._ratio = ratio or 1.0
-        self._ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        self.ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        """Notes when the parts of a call end."""
         self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
         self._works: dict[tuple[Any, ...], tuple[Call, str]] = {}
         """The computation of each overlap, and what it is: `12 x matmul 128x128x128 float32`."""
@@ -175,14 +176,10 @@ class Overlaps:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
         start, (compute, _) = _make_start(parts), self._works[case.key("part")]
         if case.part == AT_ONCE:
-            return partial(self._ends.call, start, compute)
+            return partial(self.ends.call, start, compute)
         if case.part == COMPUTATION:
             return self._comm.device.in_stream(compute)
         return self._alone(start)
-
-    def prepare(self) -> None:
-        """Forget when earlier calls ended."""
-        self._ends.prepare()
 
     def add_ends(self, batch: Batch, case: Case) -> Batch:
         """The batch of a case with the name of its computation, and for a case that runs both with
@@ -192,7 +189,7 @@ class Overlaps:
             return batch
         calls = len(batch.samples_s)
         own = torch.zeros((2, calls), dtype=torch.int64)
-        if any(found := self._ends.collect(calls)):
+        if any(found := self.ends.collect(calls)):
             own = torch.tensor(found)
         ends = self._comm.reduce_max(own).tolist()
         communicated, computed = (tuple(round(ns * 1e-9, 10) for ns in found) for found in ends)

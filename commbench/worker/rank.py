@@ -32,9 +32,9 @@ from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
 from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
-from commbench.worker.device import Accelerator, Cpu, Device
+from commbench.worker.device import Accelerator, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
+from commbench.worker.groups import find_shared_gpus, lazy_gloo, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
 from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import Scheduler
@@ -308,8 +308,9 @@ def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
     control = None
     try:
         own_store = dist.PrefixStore(f"{name}/{number}", store)
-        # torch's own default for gloo
-        control = gloo_group(own_store, rank, ranks, timedelta(minutes=30))
+        timeout = timedelta(minutes=30)  # torch's own default for gloo
+        with lazy_gloo():
+            control = dist.ProcessGroupGloo(own_store, rank, ranks, timeout)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
         comm.gpu_shared, _ = find_shared_gpus(comm)
@@ -337,7 +338,7 @@ def _find_backend(group: Any) -> tuple[str, Device]:
     if "cuda" in backends and torch.cuda.is_available():
         return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
     if "cpu" in backends:
-        return backends["cpu"], Cpu()
+        return backends["cpu"], Device()
     raise UnavailableError(
         f"the process group has no backend for this host: {dist.get_backend_config(group)}",
         "measure a group of the backend nccl with GPUs, or of gloo",

@@ -27,7 +27,6 @@ from commbench.results.schema import Batch
 from commbench.worker import measure
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
-from commbench.worker.measure import LocalSamples, Timer
 
 MOST_GROUP_SAMPLES = 1 << 14
 """Of the samples of groups that call together, in a batch: recorded up to so many, groups times
@@ -41,7 +40,7 @@ def slowest_durations_s(
     return _seconds(comm.reduce_max(durations), calls)
 
 
-def aligner_s(timer: Timer, comm: Communicator) -> float:
+def aligner_s(timer: measure.Timer, comm: Communicator) -> float:
     """The time of the aligner itself on the slowest rank, on rank 0: the median of
     ALIGNER_ITERATIONS, of fewer where it is slow. All ranks take part."""
     few = measure.FEW_ALIGNER_ITERATIONS
@@ -53,7 +52,7 @@ def aligner_s(timer: Timer, comm: Communicator) -> float:
 
 
 def reduce_batch(
-    samples: LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None,
+    samples: measure.LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None,
     views: Sequence[GroupView] = (), groups: Sequence[Sequence[int]] = (),
 ) -> Batch:  # fmt: skip
     """What is recorded of a batch, on rank 0, zeros elsewhere; all ranks have to take part.
@@ -103,7 +102,7 @@ def reduce_batch(
 
 
 def _pack(
-    samples: LocalSamples, comm: Communicator, base_ns: int | None
+    samples: measure.LocalSamples, comm: Communicator, base_ns: int | None
 ) -> dict[str, torch.Tensor]:
     """What rank 0 needs the maximum of over all ranks; a minimum is the negative maximum of
     negatives."""

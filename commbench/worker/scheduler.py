@@ -146,6 +146,7 @@ class CaseProgress:
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
         self._checked: CheckResult | None = None
+        """None until a call was checked, if one is to be."""
         self._schedule: SampleSchedule | None = None
         self._request: Command | None = None
         is_checked = plan.check and case.has_result
@@ -159,11 +160,6 @@ class CaseProgress:
         self._numerics: tuple[records.Numerics, ...] = ()
         if not is_checked:
             self._record_check(CheckResult())
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether a call was checked, or none is to be."""
-        return self._checked is not None
 
     @property
     def warmup(self) -> int:
@@ -210,7 +206,7 @@ class CaseProgress:
 
     def record(self, result: Outcome) -> bool:
         """Take the result of the last command; whether other cases have their turn first."""
-        is_first_check = not self.is_checked
+        is_first_check = self._checked is None
         self._take(result)
         return (is_first_check or isinstance(result, Batch)) and self.next() is not None
 

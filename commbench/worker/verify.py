@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -50,8 +49,7 @@ class _ReducedRows(NamedTuple):
     largest: float  # what the magnitudes of all ranks' elements can add up to
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationData:
+class VerificationData(NamedTuple):
     """The data of one case as seen from one rank; every row has PERIOD elements of its dtype."""
 
     case: Case

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -314,8 +313,8 @@ def test_gloo_takes_the_address_of_this_hosts_name() -> None:
 
 
 def test_torchruns_variable_says_where_rank_0_is_and_on_one_host_only_a_variable_tells() -> None:
-    torchrun = replace(RANK_CONTEXT, init_method="env://", launcher="torchrun")
-    alone = replace(RANK_CONTEXT, local_world_size=2, init_method="file:/dev/shm/ranks")
+    torchrun = RANK_CONTEXT._replace(init_method="env://", launcher="torchrun")
+    alone = RANK_CONTEXT._replace(local_world_size=2, init_method="file:/dev/shm/ranks")
     for context, backend, variables, way in (
         (torchrun, "nccl", {"MASTER_ADDR": "127.0.0.1"}, LOOPBACK),
         (torchrun, "nccl", {"MASTER_ADDR": "no.such.host.invalid"}, NetworkInterface()),

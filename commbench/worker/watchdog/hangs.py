@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from commbench import errors, units
+from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
 from commbench.readers.trace_formats import read_trace
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
@@ -288,9 +289,9 @@ class RasRequest:
         ends = connection.getpeername()[1], connection.getsockname()[1]
         while (inode := find_socket(*ends)) == "0":
             time.sleep(min(RETRY_S, self._left_s()))
-        known, parent = {os.getpid(), *self._pids}, os.getppid()
+        known, parent = {os.getpid(), *self._pids}, [str(os.getppid())]
         pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
-        ours = (pid for pid in pids if pid in known or _parent(pid) == parent)
+        ours = (pid for pid in pids if pid in known or read_stat(pid)[1:2] == parent)
         return bool(inode) and any(_has_socket(pid, inode) for pid in ours)
 
     def _left_s(self) -> float:
@@ -320,13 +321,6 @@ def _has_socket(pid: int, inode: str) -> bool:
                 if str(entry.readlink()) == f"socket:[{inode}]":
                     return True
     return False
-
-
-def _parent(pid: int) -> int:
-    """The process that started another; 0 where that is not known."""
-    with suppress(OSError, ValueError, IndexError):
-        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 def shorten(answer: str) -> list[str]:
