@@ -56,9 +56,8 @@ def cpu_mode_calls(name: str) -> list[str]:
     if mode.policy == os.SCHED_BATCH:
         calls.append("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     elif mode.policy == os.SCHED_FIFO:
-        calls.append(
-            f"os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param({REALTIME_PRIORITY}))"
-        )
+        priority = f"os.sched_param({REALTIME_PRIORITY})"
+        calls.append(f"os.sched_setscheduler(0, os.SCHED_FIFO, {priority})")
     return calls
 
 
@@ -108,10 +107,8 @@ class CpuCounters:
 
     def since(self, before: list[int]) -> list[int]:
         """The differences to an earlier reading; UNKNOWN where one of the two is."""
-        return [
-            max(0, now - then) if then != UNKNOWN and now != UNKNOWN else UNKNOWN
-            for then, now in zip(before, self.read(), strict=True)
-        ]
+        pairs = zip(before, self.read(), strict=True)
+        return [UNKNOWN if UNKNOWN in (then, now) else max(0, now - then) for then, now in pairs]
 
 
 def _queued_ns(tasks: Path) -> int:

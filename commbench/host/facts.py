@@ -153,16 +153,14 @@ def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     siblings = {procfs.read_text(folder / "topology/thread_siblings_list") for folder in folders}
     governors = {procfs.read_text(folder / "cpufreq/scaling_governor") for folder in folders}
     cpuinfo = procfs.read_text(host / "proc/cpuinfo") or ""
+    threads = procfs.read_text(host / CPU / "smt/active")
+    clocks = host / "sys/devices/system/clocksource/clocksource0"
     return {
         "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M)) or None,
         "physical_cores": None if None in siblings else len(siblings),
-        "simultaneous_threads": {"0": False, "1": True}.get(
-            procfs.read_text(host / CPU / "smt/active") or ""
-        ),
+        "simultaneous_threads": {"0": False, "1": True}.get(threads or ""),
         "isolated_cores": procfs.read_text(host / CPU / "isolated"),
-        "clock_source": procfs.read_text(
-            host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-        ),
+        "clock_source": procfs.read_text(clocks / "current_clocksource"),
         "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
     } | _read_cache(folders[0] / "cache", usable)
@@ -176,10 +174,8 @@ def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         return {}
     last = max(known)[1]
     sharing = procfs.parse_cores(procfs.read_text(last / "shared_cpu_list") or "")
-    return {
-        "cache_bytes": procfs.parse_size(procfs.read_text(last / "size") or ""),
-        "cache_cores": len({*sharing} & {*usable}) or None,
-    }
+    size_bytes = procfs.parse_size(procfs.read_text(last / "size") or "")
+    return {"cache_bytes": size_bytes, "cache_cores": len({*sharing} & {*usable}) or None}
 
 
 def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:

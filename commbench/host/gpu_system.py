@@ -303,8 +303,7 @@ NVML_VOLATILE_ECC of nvml.h."""
 
 def explain_counter(key: str) -> str:
     """The meaning of a counter, given as FaultWatch names it; empty for an unknown one."""
-    words = key.split()
-    return next((counter.meaning for counter in COUNTERS if counter.name in words), "")
+    return next((counter.meaning for counter in COUNTERS if counter.name in key.split()), "")
 
 
 class FaultWatch:

@@ -67,12 +67,9 @@ class NvmlGpu:
         temperature = self.ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
         answers = (self.ask(function) for function in REASON_FUNCTIONS)
         bits = next((answer for answer in answers if answer is not None), 0)
-        return GpuState(
-            clock_mhz=clock,
-            power_w=None if power_mw is None else power_mw / 1000,
-            temperature_c=temperature,
-            throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit),
-        )
+        power_w = None if power_mw is None else power_mw / 1000
+        reasons = tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+        return GpuState(clock, power_w, temperature, reasons)
 
     def read_nvlinks(self) -> list[str] | None:
         """What each active NVLink leads to: the address of a GPU, or `switch`; None where the GPU
@@ -227,10 +224,8 @@ def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...
 
 def add_nvml(gpus: Sequence[Gpu], known: Mapping[str, NvmlGpu]) -> tuple[Gpu, ...]:
     """The GPUs with what NVML knows of those that are in `known`, by their addresses."""
-    return tuple(
-        gpu._replace(**_nvml_facts(gpu.address, known)) if gpu.address in known else gpu
-        for gpu in gpus
-    )
+    facts = {address: _nvml_facts(address, known) for address in known}
+    return tuple(gpu._replace(**facts.get(gpu.address, {})) for gpu in gpus)
 
 
 _ASKED: dict[str, tuple[Callable[[Any], Any], str, tuple[str, ...]]] = {

@@ -176,9 +176,7 @@ def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
             continue
         top = host / MOUNT / controllers
         inner = top / path.lstrip("/")
-        yield from (
-            folder for folder in (inner, *inner.parents) if folder == top or top in folder.parents
-        )
+        yield from (f for f in (inner, *inner.parents) if f.is_relative_to(top))
 
 
 def _cpu_limit(group: Path) -> float | None:

@@ -62,13 +62,8 @@ def launch(
     has_store = nodes.count > 1 and nodes.rank == 0
     raise_nofile_limit(task.plan, nodes.ranks_per_node, has_store=has_store)
     with open_scratch_dir() as scratch_dir:
-        worker_args = WorkerArgs(
-            task=task,
-            scratch_dir=scratch_dir,
-            uses_file_store=nodes.count == 1,
-            launcher_pid=os.getpid(),
-            later=tuple(later),
-        )
+        is_alone, launcher_pid = nodes.count == 1, os.getpid()
+        worker_args = WorkerArgs(task, scratch_dir, is_alone, launcher_pid, tuple(later))
         node_exit = supervisor.NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)
         try:
@@ -101,18 +96,16 @@ def _make_config(
     """The LaunchConfig of the agent."""
     from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
 
-    plan = worker_args.task.plan
-    settings: dict[str, Any] = {
-        "supervisor": supervisor.RankSupervisor(worker_args.scratch_dir, plan)
-    }
+    plan, scratch_dir = worker_args.task.plan, worker_args.scratch_dir
+    settings: dict[str, Any] = {"supervisor": supervisor.RankSupervisor(scratch_dir, plan)}
     if nodes.count == 1:
-        backend, endpoint = register(FileRendezvous), str(worker_args.scratch_dir)
+        backend, endpoint = register(FileRendezvous), str(scratch_dir)
     else:
         backend = register(TcpStoreRendezvous)
         endpoint = f"{nodes.master_addr}:{nodes.master_port}"
         settings |= {"rank": nodes.rank, "timeout": plan.timeout_s, "node_exit": node_exit}
     return make_launch_config(
-        str(worker_args.scratch_dir / "logs"),
+        str(scratch_dir / "logs"),
         SHUTDOWN_S,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
@@ -134,20 +127,15 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in AGENT_SIGNALS if is_main}
     try:
-        result = run_agent(config, worker_main, worker_args)
-        if result.signal_number is None:
-            return supervisor.make_outcome(
-                worker_args.scratch_dir, result.failures, worker_args.task.plan
-            )
+        failures, number = run_agent(config, worker_main, worker_args)
+        if number is None:
+            scratch_dir, plan = worker_args.scratch_dir, worker_args.task.plan
+            return supervisor.make_outcome(scratch_dir, failures, plan)
         handlers = dict.fromkeys(AGENT_SIGNALS, signal.SIG_IGN)
         errors.ignore_interruptions()
-        return supervisor.LaunchOutcome(
-            errors.Interrupted(
-                f"stopped by {result.signal_number.name}",
-                NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN,
-                signal_number=result.signal_number,
-            )
-        )
+        hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
+        stopped = errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
+        return supervisor.LaunchOutcome(stopped)
     except errors.CommbenchError as error:
         return supervisor.LaunchOutcome(error.with_traceback(None))
     except (RuntimeError, OSError, TimeoutError) as error:
@@ -159,8 +147,8 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
         # Not raised: other nodes may already be waiting.
         return supervisor.LaunchOutcome(not_started)
     finally:
-        for number, handler in handlers.items():  # the agent has installed its own
-            signal.signal(number, handler)
+        for each, handler in handlers.items():  # the agent has installed its own
+            signal.signal(each, handler)
 
 
 def _prepare_fork(task: LaunchTask) -> None:

@@ -91,14 +91,9 @@ def _make_rank_context(
         size = f"{local_world_size} on a node, in a world of {world_size}"
         raise _variable_error(f"rank {local_rank} of {size}, cannot be", launcher.name)
     is_one_host = local_world_size == world_size
-    return RankContext(
-        rank=rank,
-        world_size=world_size,
-        local_rank=local_rank,
-        local_world_size=local_world_size,
-        launcher=launcher.name,
-        init_method=_find_init_method(launcher, environment, address, port, is_one_host),
-    )
+    numbers = rank, world_size, local_rank, local_world_size
+    where = _find_init_method(launcher, environment, address, port, is_one_host)
+    return RankContext(*numbers, launcher.name, where)
 
 
 def _find_init_method(

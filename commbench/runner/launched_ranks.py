@@ -131,8 +131,7 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")
         try:
-            task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
-            launch(task, nodes, method)
+            launch(LaunchTask(plan, label, folder, is_silent=True), nodes, method)
         except CommbenchError as error:
             with suppress(RecordsError):
                 error.run = read_run(folder)
@@ -176,15 +175,9 @@ def _make_tasks(
             listener.status(progress_text(planned.progress))
         return remaining_tasks(planned.progress)
     options = planned.options
-    task = LaunchTask(
-        plan=planned.plan,
-        label=options.name,
-        folder=options.output or new_folder(options.name),
-        folder_exists=folder_exists,
-        is_verbose=options.verbose,
-        logs_nccl=options.nccl_log,
-    )
-    return launch_tasks(task)
+    folder = options.output or new_folder(options.name)
+    task = LaunchTask(planned.plan, options.name, folder, folder_exists)
+    return launch_tasks(task._replace(is_verbose=options.verbose, logs_nccl=options.nccl_log))
 
 
 def _size_bytes(file: Path) -> int:
@@ -208,8 +201,7 @@ def _record_failure(
         remove_if_empty(folder)
         return False
     status = "interrupted" if isinstance(error, errors.Interrupted) else "failed"
-    reason = error.message[:LONGEST_TEXT]
-    end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
+    end = RunEnd(status=status, reason=error.message[:LONGEST_TEXT], elapsed_s=round(elapsed_s, 6))
     try:
         Journal(folder).end(end)
         if run.measurements:
@@ -223,28 +215,18 @@ def _record_failure(
 def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
     """The launches that are left, the first one perhaps partly done; empty for a complete run."""
     header = progress.run.header
-    task = LaunchTask(
-        plan=header.plan,
-        label=header.label,
-        folder=Path(progress.run.path),
-        launch=progress.launch,
-        resumed_from=header,
-        journal=progress.digest,
-    )
-    end = progress.run.end
-    is_finished = len(progress.finished) == len(header.plan.cases()) or (
-        end is not None and end.status == COMPLETE
-    )
+    task = LaunchTask(header.plan, header.label, Path(progress.run.path), launch=progress.launch)
+    task = task._replace(resumed_from=header, journal=progress.digest)
+    end, cases = progress.run.end, header.plan.cases()
+    is_finished = len(progress.finished) == len(cases) or bool(end and end.status == COMPLETE)
     current = [] if is_finished else [task._replace(finished=progress.finished)]
     return current + launch_tasks(task)[progress.launch + 1 :]
 
 
 def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
     """The task of each launch; the first makes the folder, where that does not exist."""
-    return [
-        task._replace(launch=number, folder_exists=task.folder_exists or number > 0)
-        for number in range(task.plan.launches)
-    ]
+    numbers, exists = range(task.plan.launches), task.folder_exists
+    return [task._replace(launch=n, folder_exists=exists or n > 0) for n in numbers]
 
 
 def progress_text(progress: RunProgress) -> str:

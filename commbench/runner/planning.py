@@ -112,20 +112,15 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)
     make_nccl_options(plan)  # raises where there are none
-    return PlannedRun(
-        options=options,
-        plan=_require_same_ranks(progress, plan) if progress else plan,
-        target=target,
-        nodes=NodeConfig(
-            count=options.nnodes,
-            rank=options.node_rank,
-            master_addr=options.master_addr or "127.0.0.1",
-            master_port=options.master_port or 29500,
-            ranks_per_node=target.ranks_per_node,
-        ),
-        rank_context=rank_context,
-        progress=progress,
+    nodes = NodeConfig(
+        count=options.nnodes,
+        rank=options.node_rank,
+        master_addr=options.master_addr or "127.0.0.1",
+        master_port=options.master_port or 29500,
+        ranks_per_node=target.ranks_per_node,
     )
+    plan = _require_same_ranks(progress, plan) if progress else plan
+    return PlannedRun(options, plan, target, nodes, rank_context, progress)
 
 
 def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:

@@ -83,10 +83,9 @@ class RunOptions(CallOptions):
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER",
-        "shuffled: cases in random order, several times; ascending: one by one.",
+        "ORDER", "shuffled: cases in random order, several times; ascending: one by one.",
         plan="order",
-    )
+    )  # fmt: skip
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory.",

@@ -205,10 +205,9 @@ class Arena:
         each of the groups that this rank is in."""
         sizes = self._group_bytes(case)
         starts = accumulate(sizes, initial=piece * sum(sizes))
-        return [
-            (own := self._in_group(case, view), self._of_group(own, view, start))
-            for view, start in zip(self._comm.views(case), starts, strict=False)
-        ]
+        views = zip(self._comm.views(case), starts, strict=False)
+        owns = ((self._in_group(case, view), view, start) for view, start in views)
+        return [(own, self._of_group(own, view, start)) for own, view, start in owns]
 
     def buffers(self, case: Case, piece: int = 0) -> Buffers:
         """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""

@@ -111,10 +111,8 @@ def make_step(
 ) -> Callable[[], None]:
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
-    actions = [
-        (one.call.compute_s, begin, one.waits)
-        for one, begin in zip(step.calls, begins, strict=True)
-    ]
+    both = zip(step.calls, begins, strict=True)
+    actions = [(one.call.compute_s, begin, one.waits) for one, begin in both]
 
     def run() -> None:
         works: list[Any] = [None] * len(actions)

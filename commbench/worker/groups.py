@@ -72,11 +72,9 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 continue
             group = default
             if len(ranks) < plan.world_size:
+                options = make_nccl_options(plan, timeout)
                 group = dist.new_group(
-                    ranks,
-                    timeout=timeout,
-                    pg_options=make_nccl_options(plan, timeout),
-                    group_desc=f"commbench_{name}",
+                    ranks, timeout=timeout, pg_options=options, group_desc=f"commbench_{name}"
                 )
             if rank in ranks:
                 view = GroupView(group, ranks.index(rank), ranks, ranks, number)

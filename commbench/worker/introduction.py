@@ -63,9 +63,8 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     # One rank of each host looks for its GPUs.
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
     found = environment.nccl_settings() | environment.relevant_variables()
-    variables = {
-        name: value for name, value in found.items() if name not in environment.DIFFERENT_BY_NATURE
-    }
+    ignored = environment.DIFFERENT_BY_NATURE
+    variables = {name: value for name, value in found.items() if name not in ignored}
     info = _own_info(task.plan, rank_context, comm)
     _require_same_plan(task, info, comm)
     ranks: tuple[RankInfo, ...] = ()
@@ -78,19 +77,16 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
         return str(task.folder)
 
     folder = comm.agree(info._asdict(), decide)
-    boots, hosts, of_variables, of_gpus = comm.first_alike(
-        [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
-    )
+    own = [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
+    boots, hosts, of_variables, of_gpus = comm.first_alike(own)
     comm.shares_clock = bool(boot_id()) and not boots.any()
     other_variables, first_ranks = {}, hosts.tolist()
     for rank in _first_others(of_variables.unique().tolist(), of_variables):
         theirs = comm.share_value(variables, rank)
         names = [n for n in sorted(variables | theirs) if variables.get(n) != theirs.get(n)]
         other_variables[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
-    other_gpus = dict(
-        comm.share_value([info.host, gpus], rank)
-        for rank in _first_others(hosts.unique().tolist(), of_gpus)
-    )
+    others = _first_others(hosts.unique().tolist(), of_gpus)
+    other_gpus = dict(comm.share_value([info.host, gpus], rank) for rank in others)
     differences = {"other_variables": other_variables, "other_gpus": other_gpus}
     known = {name: each for name, each in differences.items() if each}
     return GroupInfo(ranks, known, first_ranks, folder)

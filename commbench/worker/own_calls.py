@@ -205,9 +205,7 @@ class Witness:
 
     def returned(self) -> None:
         """The call has returned: note its output at once, in the order of the stream."""
-        self._device.in_stream(
-            lambda: self._left.extend(window.clone() for window in self._windows)
-        )()
+        self._device.in_stream(lambda: self._left.extend(w.clone() for w in self._windows))()
 
     def judge(self, parts: verify.Parts, seconds: float) -> verify.CheckResult:
         """What checking the result found, and what the call did wrong: it took so long."""
@@ -242,8 +240,7 @@ class Witness:
         return len(wrong), WrongElement(buffers.rank, at, expected_text, got)
 
     def _stream_fault(self) -> str:
-        now = self._device.current_stream()
-        if now == self._stream:
+        if self._device.current_stream() == self._stream:
             return ""
         self._device.restore_stream(self._stream)
         return "left another stream of the device as the current one"

@@ -92,13 +92,9 @@ def reduce_batch(
             facts["last_in"] = tuple(facts["last_in"][rank] for rank in members)
     if base_ns is not None:
         facts["rank_behind_s"] = _seconds(gathered[:, 1])
-    return Batch(
-        samples_s=_seconds(found["slowest"], calls),
-        calls=calls,
-        rank_medians_s=_seconds(gathered[:, 0], calls),
-        **_counters(found["counters"].tolist()),
-        **facts,
-    )
+    facts |= _counters(found["counters"].tolist())
+    facts["rank_medians_s"] = _seconds(gathered[:, 0], calls)
+    return Batch(samples_s=_seconds(found["slowest"], calls), calls=calls, **facts)
 
 
 def _pack(
@@ -226,12 +222,10 @@ class HostSpeedProbe:
         self._target = torch.zeros_like(self._source)
         self._echo: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
-            self._echo = subprocess.Popen(
-                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-            )
+            pipe = subprocess.PIPE
+            self._echo = subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, bufsize=0)
             # Not on the core of this rank: the message has to wake another one.
-            own = os.sched_getaffinity(0)
-            if others := set(range(os.cpu_count() or 1)) - own:
+            if others := set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0):
                 os.sched_setaffinity(self._echo.pid, others)
 
     def measure_if_due(self) -> dict[str, Any]:
@@ -240,12 +234,10 @@ class HostSpeedProbe:
         ago."""
         if time.monotonic() < self._due:
             return {}
-        found = {
-            "host_round_trip_s": self._time_round_trip(),
-            "host_copy_s": _median_s(lambda: self._target.copy_(self._source)),
-        }
+        round_trip_s = self._time_round_trip()
+        copy_s = _median_s(lambda: self._target.copy_(self._source))
         self._due = time.monotonic() + INTERVAL_S
-        return found
+        return {"host_round_trip_s": round_trip_s, "host_copy_s": copy_s}
 
     def close(self) -> None:
         """End the other process."""

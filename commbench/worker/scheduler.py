@@ -55,8 +55,7 @@ class Scheduler:
             elif case.status == READY:
                 is_look = search is not None and case.index in search.looks
                 # What was read again of a look that had begun has no times of ranks.
-                seen = () if is_look else before
-                self._unfinished[case.index] = self._make(case, seen, is_look)
+                self._unfinished[case.index] = self._make(case, () if is_look else before, is_look)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0

@@ -367,11 +367,8 @@ def _left_by(
     device.synchronize()
     call()
     device.synchronize()
-    return [
-        (data[0][0].rank, start, block[:COMPARED].clone())
-        for data, _ in filled
-        for start, block, *_ in results(data)
-    ]
+    left = ((data[0][0].rank, found) for data, _ in filled for found in results(data))
+    return [(rank, start, block[:COMPARED].clone()) for rank, (start, block, *_) in left]
 
 
 def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> torch.Tensor:

@@ -98,11 +98,8 @@ def make_hang_error(
     """The error that says which ranks keep the others waiting, and what each rank does."""
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
     clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
-    others_and_states = {
-        rank: (rank not in culprits, beat.state.describe(cases))
-        for rank, beat in heartbeats.items()
-    }
-    states = sorted(_ranks_by(others_and_states).items())
+    doing = {r: (r not in culprits, beat.state.describe(cases)) for r, beat in heartbeats.items()}
+    states = sorted(_ranks_by(doing).items())
     for (is_waiting, state), ranks in states[:MOST_NAMED]:
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
@@ -110,11 +107,8 @@ def make_hang_error(
         clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     if others := sum(len(ranks) for _, ranks in states[MOST_NAMED:]):
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
-    stacks = [
-        f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
-        for rank in culprits
-        if rank in heartbeats and heartbeats[rank].stack
-    ]
+    beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
+    stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
     return errors.RankError(
         "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
@@ -222,9 +216,8 @@ def format_ranks(ranks: Sequence[int]) -> str:
             spans[-1].append(rank)
         else:
             spans.append([rank])
-    return ", ".join(
-        f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
-    )
+    texts = (f"{s[0]}-{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
+    return ", ".join(texts)
 
 
 ADDRESS = "localhost:28028"

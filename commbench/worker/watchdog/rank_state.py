@@ -163,8 +163,7 @@ class Predecessors:
             found = RankState(*self._states[self._first : self._first + _NUMBERS].tolist())
             self._missed = self._missed + 1 if found.heartbeats == self._seen else 0
             self._seen = found.heartbeats
-            is_there = found.phase != DONE and is_process_alive(found.pid)
-            if is_there and self._missed < MISSED_BEATS:
+            if found.phase != DONE and is_process_alive(found.pid) and self._missed < MISSED_BEATS:
                 return True
             self._first, self._seen, self._missed = self._first + _NUMBERS, -1, 0
         return False
@@ -325,8 +324,7 @@ class Delays(NamedTuple):
 
     def answer_s(self, hosts: int) -> float:
         """How long hosts have to answer to an alarm: each does so at its next heartbeat."""
-        beat_s = self.host_beat_s(hosts)
-        return max(self.listen_s, 1.05 * beat_s) + self.heartbeat_s
+        return max(self.listen_s, 1.05 * self.host_beat_s(hosts)) + self.heartbeat_s
 
     def scaled(self, factor: float) -> Delays:
         """All delays multiplied by `factor`."""

@@ -229,10 +229,8 @@ class Watchdog:
     def _end_hang(self) -> None:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         ras = self._ask_nccl()
-        if self.dump_folder:
-            self._dump = hangs.FlightRecorderDump(
-                self.dump_folder, self._rank, self._delays.listen_s
-            )
+        if folder := self.dump_folder:
+            self._dump = hangs.FlightRecorderDump(folder, self._rank, self._delays.listen_s)
         self.publish(_read_stack(self._main_thread))
         found = self._ask(HANGS)
         if not found or self._stopped.is_set():
