@@ -19,26 +19,25 @@ from typing import NamedTuple
 from commbench.errors import UnavailableError
 from commbench.host.procfs import HOST, find_cpu_statistics, read_cpu_ticks, read_throttled_ns
 
-REALTIME_PRIORITY = 10
-
 
 class CpuMode(NamedTuple):
     """How the threads of a rank are scheduled."""
 
-    policy: int | None
-    """The scheduling policy; None: it is not changed."""
     is_pinned: bool
     """Whether each rank keeps to one core, round robin by its local rank."""
+    policy: str = ""
+    """The scheduling policy, by its name in the module os; empty: it is not changed."""
+    priority: int = 0
 
 
 PLAIN = "plain"
 """The mode that the others are compared with: ranks without any setting."""
 MODES = {
-    "quiet": CpuMode(os.SCHED_BATCH, is_pinned=True),
-    PLAIN: CpuMode(None, is_pinned=False),
-    "realtime": CpuMode(os.SCHED_FIFO, is_pinned=True),
-    "batch": CpuMode(os.SCHED_BATCH, is_pinned=False),
-    "pinned": CpuMode(None, is_pinned=True),
+    "quiet": CpuMode(is_pinned=True, policy="SCHED_BATCH"),
+    PLAIN: CpuMode(is_pinned=False),
+    "realtime": CpuMode(is_pinned=True, policy="SCHED_FIFO", priority=10),
+    "batch": CpuMode(is_pinned=False, policy="SCHED_BATCH"),
+    "pinned": CpuMode(is_pinned=True),
 }
 """By name, in the order of plan.plan.CPU_MODES."""
 
@@ -53,12 +52,8 @@ def cpu_mode_calls(name: str) -> list[str]:
     """What a program calls to be scheduled so: lines of Python."""
     mode = MODES[name]
     calls = ["os.sched_setaffinity(0, [local_rank])"] if mode.is_pinned else []
-    if mode.policy == os.SCHED_BATCH:
-        calls.append("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
-    elif mode.policy == os.SCHED_FIFO:
-        priority = f"os.sched_param({REALTIME_PRIORITY})"
-        calls.append(f"os.sched_setscheduler(0, os.SCHED_FIFO, {priority})")
-    return calls
+    policy = f"os.{mode.policy}, os.sched_param({mode.priority})"
+    return [*calls, f"os.sched_setscheduler(0, {policy})"] if mode.policy else calls
 
 
 def apply_cpu_mode(cpu_mode: str, local_rank: int) -> CpuMode:
@@ -69,10 +64,9 @@ def apply_cpu_mode(cpu_mode: str, local_rank: int) -> CpuMode:
     mode, cores = MODES[cpu_mode], sorted(os.sched_getaffinity(0))
     if mode.is_pinned:
         os.sched_setaffinity(0, [cores[local_rank % len(cores)]])
-    priority = os.sched_param(REALTIME_PRIORITY * (mode.policy == os.SCHED_FIFO))
     try:
-        if mode.policy is not None:
-            os.sched_setscheduler(0, mode.policy, priority)
+        if mode.policy:
+            os.sched_setscheduler(0, getattr(os, mode.policy), os.sched_param(mode.priority))
     except PermissionError:
         raise UnavailableError(
             f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",

@@ -9,6 +9,7 @@ import resource
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,9 +97,7 @@ def _read_hca(port: Path) -> Hca:
     )
 
 
-def make_link_matrix(
-    gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path = procfs.HOST
-) -> tuple[str, ...]:
+def make_link_matrix(gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path) -> tuple[str, ...]:
     """For each GPU `ADDRESS: LINK LINK ...`: to each GPU in turn, then to each HCA."""
     if len(gpus) + len(hcas) < 2:
         return ()
@@ -148,12 +147,10 @@ def count_redirecting_bridges(host: Path = procfs.HOST) -> int | None:
     known = []
     for device in (host / "sys/bus/pci/devices").glob("*"):
         if (procfs.read_text(device / "class") or "").startswith(BRIDGE_CLASS):
-            try:
-                control = acs_control((device / "config").read_bytes())
-            except OSError:
-                control = None
-            known += [] if control is None else [control]
-    return sum(bool(control & ACS_REDIRECTS) for control in known) if known else None
+            with suppress(OSError):
+                known.append(acs_control((device / "config").read_bytes()))
+    redirects = [bool(control & ACS_REDIRECTS) for control in known if control is not None]
+    return sum(redirects) if redirects else None
 
 
 def acs_control(config: bytes) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -121,12 +122,9 @@ def read_driver() -> str | None:
 def call(nvml: Any, function: str, *arguments: Any) -> Any:
     """What a function of NVML returns; None where it is missing or refuses."""
     found: Callable[..., Any] | None = getattr(nvml, function, None)
-    if found is None:
-        return None
-    try:
-        return found(*arguments)
-    except nvml.NVMLError:
-        return None
+    with suppress(nvml.NVMLError):
+        return found(*arguments) if found else None
+    return None
 
 
 def find_gpu(pci_bus_id: str, uuid: str = "") -> NvmlGpu | None:

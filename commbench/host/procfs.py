@@ -32,10 +32,9 @@ def read_text(path: Path | str) -> str | None:
 
 def read_number(path: Path) -> int | None:
     """The whole number in a file; None where it holds something else."""
-    try:
+    with suppress(ValueError):
         return int(read_text(path) or "")
-    except ValueError:
-        return None
+    return None
 
 
 def read_stat(pid: int) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from socket import gethostname
 from typing import NamedTuple
 
-from commbench.errors import RankError, UnavailableError, UsageError, reason_of
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.rank_state import read_error
 
@@ -145,8 +145,11 @@ def _variable_error(message: str, launcher: str) -> UsageError:
     return UsageError(message, f"{launcher} sets these variables; unset them to launch ranks here")
 
 
-def describe_failure(error: Exception, rank: int) -> RankError:
-    """The error of a collective that failed on a rank: another rank or the network is gone."""
+def describe_failure(error: Exception, rank: int) -> CommbenchError:
+    """The error of what ended a rank: itself where a person can act on it, else of a collective
+    that failed, since another rank or the network is gone."""
+    if isinstance(error, CommbenchError):
+        return error
     return RankError(
         f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
         "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",

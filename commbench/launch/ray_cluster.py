@@ -88,8 +88,7 @@ class RankActor:
         try:
             run_rank(tasks, context, report)
         except Exception as caught:
-            known = caught if isinstance(caught, CommbenchError) else None
-            error = known or describe_failure(caught, context.rank)
+            error = describe_failure(caught, context.rank)
             return errors.to_wire(error), error.is_reporter
         return None
 

@@ -97,10 +97,9 @@ def _describe_state(state: rank_state.RankState, plan: Plan) -> str:
 
 def _signal_name(number: int) -> str:
     """Its name, or its number where it has none (real-time signals)."""
-    try:
+    with suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"signal {number}"
 
 
 class RankSupervisor:

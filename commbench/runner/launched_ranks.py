@@ -104,9 +104,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(tasks, context, report_hang)
     except Exception as caught:
-        error = (
-            caught if isinstance(caught, CommbenchError) else describe_failure(caught, context.rank)
-        )
+        error = describe_failure(caught, context.rank)
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
             error.is_reporter = False

@@ -265,13 +265,11 @@ class CaseRunner:
                 self._state[rank_state.ITERATION] = number
                 timer.align()
                 call()
-        iteration = self._next_turns(case, pieces, command.calls, command.iterations)
+        device, number = self._comm.device, command.iterations
+        iteration = self._next_turns(case, pieces, command.calls, number)
         made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        before = held_bytes(made, self._comm.device, is_without=True)
-        device = self._comm.device
-        samples = measure.time_batch(
-            timer, self._counters, iteration, command.iterations, self._state, device.read_state
-        )
+        before = held_bytes(made, device, is_without=True)
+        samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
         after = held_bytes(made, device, is_without=False)
         self._group_bytes = None
         if before is not None and after is not None:

@@ -323,11 +323,10 @@ class Accelerator(Device):
 
 def _pci_bus_id(properties: Any) -> str:
     """Domain, bus and device as NCCL and nvidia-smi print them. Torch has them since 2.8."""
-    try:
+    with suppress(AttributeError):
         numbers = (getattr(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
         return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
-    except AttributeError:
-        return ""
+    return ""
 
 
 def find_part(index: int, variables: Mapping[str, str], is_amd: bool) -> str:

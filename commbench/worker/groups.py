@@ -15,7 +15,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -196,19 +196,17 @@ def held_bytes(made: Sequence[NewGroups], device: Device, is_without: bool) -> i
     return device.held_bytes()
 
 
-def make_nccl_options(
-    plan: Plan, timeout: timedelta | None = None, process_group: Any = None
-) -> Any:
+def make_nccl_options(plan: Plan, timeout: timedelta | None = None) -> Any:
     """The Options of a plan, with the timeout of the group, for torch warns of another one; None
     where the plan has none.
 
-    `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
-    UnavailableError for an option that this torch does not offer.
+    Raises UsageError for another backend, UnavailableError for an option that this torch does not
+    offer.
     """
     backends.require_nccl(plan.backend, plan.nccl_options)
     if not plan.nccl_options:
         return None
-    process_group = process_group or getattr(dist, "ProcessGroupNCCL", None)
+    process_group = getattr(dist, "ProcessGroupNCCL", None)
     if process_group is None:
         raise UnavailableError(
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
@@ -287,11 +285,8 @@ def find_reset() -> Reset | None:
     """The function of the NCCL in this process that makes it read its variables again; None where
     there is none. It loads no library."""
     for library in LIBRARIES:
-        try:
-            loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-            return loaded.ncclResetDebugInit
-        except (OSError, AttributeError):
-            continue
+        with suppress(OSError, AttributeError):
+            return ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW).ncclResetDebugInit
     return None
 
 

@@ -284,13 +284,12 @@ def by_turns(iterations: Sequence[Call], first: int) -> Call:
 
 
 def time_batch(
-    timer: Timer, counters: cpu.CpuCounters, call: Callable[[], object], iterations: int,
-    state: StateBuffer, read_state: Callable[[], gpus.GpuState | None] = lambda: None,
-) -> LocalSamples:  # fmt: skip
+    timer: Timer, counters: cpu.CpuCounters, call: Call, iterations: int, state: StateBuffer
+) -> LocalSamples:
     """Time that many iterations on this rank, with Python's garbage collector off.
 
-    `read_state` is called once, when all of them are queued: a GPU still runs the last ones, so
-    that its clocks are those under load.
+    The device's state is read when all of them are queued: a GPU still runs the last ones, so that
+    its clocks are those under load.
     """
     start, stop = timer.prepare(iterations)
     gc.collect(0)
@@ -302,7 +301,7 @@ def time_batch(
     finally:
         if was_enabled:
             gc.enable()
-    device_state = read_state()
+    device_state = timer.device.read_state()
     durations, starts = timer.collect()
     counted = counters.since(before)
     samples = LocalSamples(*(torch.tensor(found) for found in (durations, starts, counted)))

@@ -255,10 +255,9 @@ class HostSpeedProbe:
             os.write(to, b"\0")
             os.read(back, 1)
 
-        try:
+        with suppress(OSError):
             return _median_s(round_trip)
-        except OSError:
-            return None
+        return None
 
 
 def _median_s(call: Callable[[], object]) -> float:

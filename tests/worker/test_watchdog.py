@@ -392,7 +392,9 @@ Job summary
 
 
 def ask(address: str, bound_s: float = 5.0, pids: tuple[int, ...] = ()) -> str:
-    return hangs.RasRequest(bound_s, {"NCCL_RAS_ADDR": address}, pids).finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCCL_RAS_ADDR", address)
+        return hangs.RasRequest(bound_s, pids).finish()
 
 
 def test_the_status_is_asked_for_and_its_lines_are_kept() -> None:

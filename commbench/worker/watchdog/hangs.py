@@ -235,14 +235,12 @@ ASKING_RANKS = 4
 class RasRequest:
     """A request that is under way in a thread of its own."""
 
-    def __init__(
-        self, bound_s: float, variables: Mapping[str, str] = os.environ, pids: Collection[int] = ()
-    ) -> None:
+    def __init__(self, bound_s: float, pids: Collection[int]) -> None:
         """Ask a process of this host that listens, if it is of this job: this one, one that the
         same process started, or one of `pids`. Give up after `bound_s` seconds."""
         self._pids = pids
         self._answer = bytearray()
-        self._address = variables.get("NCCL_RAS_ADDR", ADDRESS)
+        self._address = os.environ.get("NCCL_RAS_ADDR", ADDRESS)
         self._deadline = time.monotonic() + bound_s
         self._thread = threading.Thread(target=self._ask, daemon=True, name="commbench-nccl-ras")
         self._thread.start()

@@ -249,7 +249,7 @@ class Watchdog:
         if not uses_nccl(self._plan) or self._rank >= hangs.ASKING_RANKS:
             return None
         states = rank_state.read_states(self._folder.path) if self._folder else {}
-        return hangs.RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
+        return hangs.RasRequest(self._delays.listen_s, [each.pid for each in states.values()])
 
     def _kill(self, found: Diagnosis) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
