@@ -198,9 +198,8 @@ def gpu_facts(host: Path = procfs.HOST) -> dict[str, Any]:
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a record that are known and last, with lists for tuples, as JSON has them."""
-    kept = {name: value for name, value in fields.items() if name not in MOMENTARY}
-    lists = {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
-    return {name: value for name, value in lists.items() if value not in (None, "", [])}
+    kept = {n: v for n, v in fields.items() if n not in MOMENTARY and v not in (None, "", ())}
+    return {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
 
 
 GPU_FACTS = ("gpu_driver", "gpus", "gpu_links", "hcas")

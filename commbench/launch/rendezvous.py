@@ -31,6 +31,9 @@ JOINED, NUMBER_JOINED = "node-", "nodes"
 """Keys: by node a counter of whether it has joined; how many have."""
 MOST_MISSING = 20
 """Nodes that an error names."""
+MISSING_HINT = (
+    "start the same command on each node with its --node-rank; --timeout says how long to wait"
+)
 REFUSAL = "refusal"
 """Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
 DECIDED = "decided"
@@ -135,7 +138,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                 refusal = f"{nodes} of {self._count} did not connect {within}"
                 _decide(store, refusal)
                 time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
-                raise _missing_error(refusal)
+                raise UnavailableError(refusal, MISSING_HINT)
             time.sleep(POLL_S)
         _decide(store, "")
         return store
@@ -185,7 +188,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                 why = first_line(error)
             else:
                 if refusal:
-                    raise _missing_error(refusal)
+                    raise UnavailableError(refusal, MISSING_HINT)
                 return store
             time.sleep(POLL_S)
         raise self._unreachable(why)
@@ -217,13 +220,6 @@ def _os_error_text(error: OSError) -> str:
 def _decide(store: Any, refusal: str) -> None:
     store.set(REFUSAL, refusal)
     store.add(DECIDED, 1)
-
-
-def _missing_error(refusal: str) -> UnavailableError:
-    return UnavailableError(
-        refusal,
-        "start the same command on each node with its --node-rank; --timeout says how long to wait",
-    )
 
 
 def register(handler: type[SingleRendezvous]) -> str:

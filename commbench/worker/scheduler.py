@@ -107,8 +107,7 @@ class Scheduler:
                 self._sink.finished(looked.measurement()._replace(stop_reason=LOOKED))
         for index in chosen & self._unlooked.keys():
             case = self._unlooked[index]
-            before = self._sink.batches_before(case)
-            self._unfinished[index] = CaseProgress(self._plan, case, before, self._is_last)
+            self._unfinished[index] = self._make(case, self._sink.batches_before(case), False)
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: Outcome) -> None:
