@@ -10,9 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from commbench import errors
+    from commbench.answers.preflight.preflight import PreflightResult
+    from commbench.answers.sweep.result import SweepResult
     from commbench.api import *  # noqa: F403
-    from commbench.errors import CommbenchError
     from commbench.plan.plan import Plan
+
+    class CommbenchError(errors.CommbenchError):
+        """The same class; its `run` has a type here that errors must not import."""
+
+        run: Run | SweepResult | PreflightResult | None
+
 
 __version__ = "0.2.0"
 __all__ = [
@@ -33,8 +41,12 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
         from importlib import import_module
         from types import FunctionType
 
+        from commbench.errors import CommbenchError
+
         if name not in _MODULES:
             raise AttributeError(f"module 'commbench' has no attribute {name!r}")
+        if CommbenchError.worded is str:  # the command line has set it otherwise
+            CommbenchError.worded = import_module("commbench.api.words").worded
         found = getattr(import_module(_MODULES[name]), name)
         if isinstance(found, FunctionType):
             from commbench.validation import public

@@ -19,8 +19,7 @@ import errno
 import re
 import signal
 import threading
-from collections.abc import Iterable, Mapping
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 GATE_FAILS, NO_VERDICT_REACHED, DEFECT = 1, 7, 70
@@ -31,12 +30,12 @@ commbench itself fails (EX_SOFTWARE of sysexits.h)."""
 class CommbenchError(Exception):
     """An error that a person can act on: what is wrong, and a hint what to do about it.
 
-    Both are written with options, as in `--iters 5`, and read in the words of the `front_end`: in
+    Both are written with options, as in `--iters 5`, and read in the words of the front end: in
     Python `iters=5`. `details`, where there are any, are lines printed before those two.
     """
 
-    front_end = "commbench.api.words"
-    """The module whose function `worded` writes a text in the words of the user of this process."""
+    worded: Callable[[str], str] = str
+    """Writes a text in the words of the user of this process. The front end sets it."""
     exit_code = 2
     run: Any = None
     """What was recorded until then: a Run, SweepResult or PreflightResult; None for nothing."""
@@ -53,12 +52,12 @@ class CommbenchError(Exception):
     @property
     def message(self) -> str:
         """What is wrong."""
-        return worded(self.texts[0])
+        return CommbenchError.worded(self.texts[0])
 
     @property
     def hint(self) -> str:
         """What to do about it."""
-        return worded(self.texts[1])
+        return CommbenchError.worded(self.texts[1])
 
     def as_json(self) -> str:
         """What JSON has of it."""
@@ -68,43 +67,40 @@ class CommbenchError(Exception):
         return "\nhint: ".join(filter(None, (self.message, self.hint)))
 
 
-def worded(text: str) -> str:
-    """A text that names options, in the words of the user of this process."""
-    found: str = import_module(CommbenchError.front_end).worded(text)
-    return found
-
-
 class UsageError(CommbenchError):
     """The request is wrong: an unknown name, a malformed size, contradictory options."""
 
-    field = ""
-    """The field whose value is wrong, where it is one; the message begins with its name."""
+    about = ""
+    """The option, or the field of a record, that is wrong; empty where the message names it."""
+    value: object = None
+    """The value that is wrong, where `about` is not known where the error is raised."""
 
-    def begin_with_option(self, values: Mapping[str, Any], is_known: bool = False) -> None:
-        """Put an option before the message, unless that names one of these already: the only one
-        whose value it quotes, or the one that is known."""
-        message, hint = self.texts
-        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:]) for flag in values)
-        if not re.search(rf"^--|--({names})|^(unknown )?({names})", message):
-            quoted = [
-                flag
-                for flag, given in values.items()
-                for value in (given if isinstance(given, list | tuple) else [given])
-                for text in {str(value), *str(value).split(":")}
-                if repr(text) in message or message == f"{value} is no run"
-            ]
-            if is_known or len({*quoted}) == 1:
-                begins = re.match("'.*'|.* is no run$", message)
-                self.texts = f"{[*quoted, *values][0]}{' ' if begins else ': '}{message}", hint
+    def name_option(self, options: Mapping[str, Any]) -> None:
+        """Name the option that is wrong: the only one that has the value, or has it as a part."""
+        found = [
+            option
+            for option, given in options.items()
+            if type(given) in (str, int, float, list, tuple, dict)
+            and str(self.value) in (str(given), *re.split("[][{}(),:=' ]+", str(given)))
+        ]
+        if self.value is not None and len(found) == 1:
+            self.begin_with(found[0])
+
+    def begin_with(self, option: str) -> None:
+        """Put the option that is wrong before the message, unless that names one."""
+        if not self.about:
+            message = self.texts[0].removeprefix(f"{option[2:].replace('-', ' ')} ")
+            joint = " " if message.startswith(f"{self.value!r:.80}") else ": "
+            self.about, self.texts = option, (f"{option}{joint}{message}", self.texts[1])
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:
         """The same error with the option that sets the field in place of the field: the one in
         `options`, or the one that has the field's name."""
-        if not self.field:
+        if not self.about:
             return self
-        option = options.get(self.field, f"--{self.field}")
+        option = options.get(self.about, f"--{self.about}")
         message, hint = self.texts
-        return UsageError(option + message.removeprefix(_words(self.field)), hint)
+        return UsageError(option + message.removeprefix(_words(self.about)), hint)
 
 
 class UnavailableError(CommbenchError):
@@ -144,6 +140,35 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
 
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _RaiseInterrupted:
+    """A handler of signals that raises Interrupted with its hint."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+        self.raised: Interrupted | None = None
+
+    def __call__(self, number: int, _: object) -> None:
+        name = signal.Signals(number).name
+        self.raised = Interrupted(f"stopped by {name}", self._hint, signal_number=number)
+        raise self.raised
+
+
+def raise_at_signals(hint: str) -> None:
+    """Have the signals in INTERRUPTIONS raise Interrupted with this hint from now on."""
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        handler = _RaiseInterrupted(hint)
+        for number in INTERRUPTIONS:
+            signal.signal(number, handler)
+
+
+def raise_dropped_interruption() -> None:
+    """Raise once more what a handler of raise_at_signals has raised: a library may have dropped it,
+    as click does while it looks how to write to a stream."""
+    for handler in map(signal.getsignal, INTERRUPTIONS):
+        if isinstance(handler, _RaiseInterrupted) and handler.raised:
+            raise handler.raised
 
 
 def ignore_interruptions() -> None:
@@ -251,13 +276,24 @@ def name_error(
     guess = f"did you mean {close}? " if close else ""
     is_long = lists and len(known) > MOST_NAMES
     rest = f"{lists} lists all {len(known)}" if is_long else f"known: {', '.join(known)}"
-    return UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
+    error = UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
+    error.value, error.about = name, kind if kind.startswith("--") else ""
+    return error
+
+
+def wrong_value(value: object, trouble: str, hint: str, kind: str = "") -> UsageError:
+    """The error for a value of an option that a caller knows; the message is the `kind` of the
+    value, or its option, the value and `trouble`."""
+    error = UsageError(f"{kind} {value!r:.80} {trouble}".lstrip(), hint)
+    error.value = value
+    error.about = kind if kind.startswith("--") else ""
+    return error
 
 
 def value_error(field: str, trouble: str, hint: str) -> UsageError:
     """The error for a wrong value of a `field`; the message is the field's name and `trouble`."""
     error = UsageError(f"{_words(field)} {trouble}", hint)
-    error.field = field
+    error.about = field
     return error
 
 

@@ -72,6 +72,11 @@ class Estimate(NamedTuple):
         return Estimate(value, *sorted((function(self.low), function(self.high))))
 
 
+def around(value: float, half: float) -> Estimate:
+    """The estimate with an interval that is symmetric: half of its width on each side."""
+    return Estimate(value, value - half, value + half)
+
+
 def known(
     value: float | None, low: float | None = None, high: float | None = None
 ) -> Estimate | None:
@@ -119,6 +124,30 @@ def _log_ratio(value: float, low: float) -> float:
 
 def _exp(value: float) -> float:
     return exp(value) if value < _LARGEST_EXPONENT else inf
+
+
+def factor_of_all(number: int) -> float:
+    """The two-sided factor of the normal distribution for so many intervals that hold with 95 %
+    together, 1.96 for one, by Bonferroni's inequality (Dunn, JASA 56, 1961): each holds with
+    1 - 5 % / number. It assumes nothing of how they depend on each other."""
+    return NormalDist().inv_cdf(1 - 0.025 / number)
+
+
+def hold_together(found: Estimate, number: int, degrees: int = 0) -> Estimate:
+    """An estimate above 0 with the interval that holds with 95 % for so many estimates together
+    (factor_of_all).
+
+    The logarithm of each end moves away from the value by the ratio of two factors: those of
+    Student's t with so many degrees of freedom, or of the normal distribution for 0. So the error
+    is assumed to have that distribution in the logarithm, far beyond the samples: with few launches
+    nothing measures such tails. With 12 degrees (a ratio of two sides of 3 launches), intervals of
+    12 rows are 1.6 times as wide as those of one.
+    """
+    if not found.has_interval or min(found.value, *found.ends) <= 0 or number < 2:
+        return found
+    factors = [factor_of_all(each) for each in (number, 1)]
+    wide, one = [student_quantile(z, degrees) for z in factors] if degrees else factors
+    return found.map(lambda end: found.value * _exp(wide / one * log(end / found.value)))
 
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"

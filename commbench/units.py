@@ -9,7 +9,7 @@ import re
 from math import ceil, floor, log10, nan
 from typing import Any
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 
 GB = 1e9
 MICRO = 1e-6
@@ -40,23 +40,24 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is not a size", "write bytes, or K, M, G: 8, 512, 1K, 1.5M, 1G")
+        raise wrong_value(text, "is not a size", "write bytes, or K, M, G: 8, 512, 1K, 1.5M, 1G")
     number, suffix = match[1], match[2].upper()
     if suffix in _DECIMAL_SUFFIXES:
         binary, thousands = _DECIMAL_SUFFIXES[suffix]
         decimal = _fraction(number) * thousands
-        raise UsageError(
-            f"{text!r} could mean a power of 1000 or of 1024",
+        raise wrong_value(
+            text,
+            "could mean a power of 1000 or of 1024",
             f"write {number}{binary} or {number}{binary}iB for powers of 1024, "
             f"or the bytes in full for powers of 1000 ({decimal})",
         )
     if suffix not in _SUFFIXES:
-        raise UsageError(f"{text!r} has an unknown unit", "units are K, M, G, T, and KiB, MiB, ...")
+        raise wrong_value(text, "has an unknown unit", "units are K, M, G, T, and KiB, MiB, ...")
     size = _fraction(number) * (1 << _SUFFIXES[suffix])
     if size != int(size):
-        raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
+        raise wrong_value(text, "is not a whole number of bytes", f"nearest: {int(size) or 1}")
     if not 0 < size <= LARGEST_SIZE:
-        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1024T")
+        raise wrong_value(text, "is out of range", "sizes go from 1 byte to 1024T", "size")
     return int(size)
 
 
@@ -68,9 +69,8 @@ def parse_parameters(text: str) -> int:
         power = int(match[3]) if match[3] else _THOUSANDS[(match[2] or "").upper()]
         value = int(_fraction(match[1]) * 10**power)
     if not 1 <= value <= MOST_PARAMETERS:
-        raise UsageError(
-            f"{text!r} is no number of parameters",
-            "write for example 350M, 7B or 7e9; at most 100T",
+        raise wrong_value(
+            text, "is no number of parameters", "write for example 350M, 7B or 7e9; at most 100T"
         )
     return value
 
@@ -79,14 +79,14 @@ def parse_time(text: str) -> float:
     """Parse seconds: `4.2ms`, `120us`, `1.3 s`; UsageError where the unit is missing."""
     match = _TIME.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is not a time", "write a number and ns, us, ms or s: 4.2ms")
+        raise wrong_value(text, "is not a time", "write a number and ns, us, ms or s: 4.2ms")
     number, unit = match[1], match[2]
     if unit not in _PER_SECOND:
         trouble = f"has an unknown unit {unit!r}" if unit else "has no unit"
-        raise UsageError(f"time {text!r} {trouble}", f"write {number}us, {number}ms or {number}s")
+        raise wrong_value(text, trouble, f"write {number}us, {number}ms or {number}s", "time")
     seconds = float(number) / _PER_SECOND[unit]
     if not seconds:
-        raise UsageError(f"time {text!r} is not above 0", "write for example 4.2ms")
+        raise wrong_value(text, "is not above 0", "write for example 4.2ms", "time")
     return seconds
 
 
@@ -114,7 +114,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
         trouble = "have an empty item" if "," in whole else "are empty"
-        raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
+        raise wrong_value(whole, trouble, "write for example 8,1K,1M-1G", "sizes")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
     if not dash and not colon:
@@ -122,7 +122,7 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not low.strip() and high.strip().isdecimal():
         raise UsageError(f"size {item} is below 1", "write a number of bytes, such as 1K")
     if not low.strip() or not high.strip() or (colon and not step):
-        raise UsageError(f"{item!r} is not a range", "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M")
+        raise wrong_value(item, "is not a range", "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M")
     if re.fullmatch(r"\+\s*0+(\.0+)?\s*[A-Za-z]*", step):
         raise UsageError(f"the step {step} does not increase sizes", "add at least 1, such as :+1M")
     first, last = _range_ends(low, high, f"{colon}{step}")
@@ -130,7 +130,7 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         return size_range(first, last, add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):
         hint = "write :x4 to multiply by 4, :+1M to add 1 MiB"
-        raise UsageError(f"{item!r} has an unknown step {step!r}", hint)
+        raise wrong_value(item, f"has an unknown step {step!r}", hint)
     return size_range(first, last, factor=float(step[1:] or 2))
 
 
@@ -164,7 +164,7 @@ def parse_size_range(text: str) -> tuple[int, int]:
     them. UsageError where it has no end, or is reversed."""
     low, dash, high = (part.strip() for part in text.partition("-"))
     if not (low or high):
-        raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
+        raise wrong_value(text, "is not a range of sizes", "write 1M-1G, 1M- or -64K")
     if low and high:
         return _range_ends(low, high)
     first = parse_size(low) if low else 0
@@ -203,12 +203,14 @@ def _scale(size_bytes: int) -> tuple[str, str]:
     return str(size_bytes), ""
 
 
-def format_about(size_bytes: float) -> str:
-    """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`."""
+def format_about(size_bytes: float, *ends: float) -> str:
+    """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`; with the
+    ends of an interval in the same unit: `270 KiB (210 … 340)`."""
     units = (("GiB", 30), ("MiB", 20), ("KiB", 10))
     unit, shift = next((u for u in units if size_bytes >= 1 << u[1]), ("B", 0))
-    value = size_bytes / (1 << shift)
-    return f"{value:.{1 if value < 10 else 0}f} {unit}"
+    decimals = int(size_bytes < 10 << shift)
+    value, *texts = (f"{each / (1 << shift):.{decimals}f}" for each in (size_bytes, *ends))
+    return f"{value} {unit}" + (f" ({' … '.join(texts)})" if ends else "")
 
 
 def seven_digits(value: float) -> float:
@@ -224,7 +226,9 @@ def format_time(seconds: float) -> str:
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
 
-def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
+def format_known_time(
+    seconds: float, low: float | None, high: float | None, limit: float | None = None
+) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
     `230 … 340 us`; of a very wide one, `0.8 ms … 9.7 s`. Where the interval is not known, it is
     empty, and the time is format_time's."""
@@ -233,8 +237,9 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     if 0 < MOST_KNOWN * low < high:
         return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
     unit, factor = _time_unit(seconds)
-    decimals = known_decimals(seconds * factor, low * factor, high * factor)
-    number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
+    numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
+    decimals = known_decimals(*numbers)
+    number, first, last = (format_decimals(each, decimals, bound) for each in numbers)
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
@@ -243,11 +248,14 @@ def _two_digits(seconds: float) -> str:
     return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
 
 
-def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
+def format_known_GBps(  # noqa: N802
+    value: float | None, low: float | None, high: float | None, limit: float | None = None
+) -> str:
     """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
     if value is None or low is None or high is None:
         return format_GBps(value)
-    return format_decimals(value / GB, known_decimals(value / GB, low / GB, high / GB))
+    decimals = known_decimals(value / GB, low / GB, high / GB)
+    return format_decimals(value / GB, decimals, limit and limit / GB)
 
 
 def known_decimals(value: float, low: float, high: float) -> int:
@@ -265,8 +273,17 @@ def known_decimals(value: float, low: float, high: float) -> int:
     return min(most, max(decimals, 1 - _exponent(value), -_exponent(low or half)))
 
 
-def format_decimals(value: float, decimals: int) -> str:
-    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on."""
+MORE_DECIMALS = 3
+"""How many decimals more show at most on which side of a limit a number is."""
+
+
+def format_decimals(value: float, decimals: int, limit: float | None = None) -> str:
+    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on. With a
+    limit, one that would read as the limit and is another number has the decimals that show it."""
+    if limit not in (None, value):
+        more = range(decimals, decimals + MORE_DECIMALS)
+        apart = (each for each in more if round(value, each) != round(limit or 0.0, each))
+        decimals = next(apart, decimals + MORE_DECIMALS)
     return f"{round(value, decimals):.{max(0, decimals)}f}"
 
 
@@ -348,7 +365,7 @@ def parse_percentage(text: str) -> float:
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
         what = "is below 0 %" if value < 0 else "is not a percentage"
-        raise UsageError(f"{text!r} {what}", hint)
+        raise wrong_value(text, what, hint)
     return round(value, 12)
 
 
@@ -356,5 +373,5 @@ def parse_tolerance(given: str | float) -> float:
     """Parse a percentage as a fraction below 1."""
     value = parse_percentage(str(given))
     if value >= 1:
-        raise UsageError(f"{str(given)!r} is not below 100 %", "write for example 5% or 0.05")
+        raise wrong_value(str(given), "is not below 100 %", "write for example 5% or 0.05")
     return value

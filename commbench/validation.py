@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial, wraps
-from inspect import CO_VARARGS, CO_VARKEYWORDS, Signature, signature
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, Signature, signature
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike
@@ -207,26 +207,28 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         try:
             return function(*values, **others)
         except UsageError as error:
-            error.begin_with_option({f"--{each}".replace("_", "-"): v for each, v in pairs})
+            error.name_option({f"--{each}".replace("_", "-"): v for each, v in pairs})
             raise
 
     checked.__module__ = module or function.__module__
     if "self" not in names and "__signature__" not in vars(function):
-        checked.__signature__ = _readable(signature(function))  # type: ignore[attr-defined]
+        made = signature(function)
+        kinds = readable(made.parameters.values())
+        returned = Annotation(made.return_annotation)
+        checked.__signature__ = Signature(kinds, return_annotation=returned)  # type: ignore[attr-defined]
     return checked
 
 
-class _Annotation(str):
+class Annotation(str):
     """An annotation that `help` prints without quotation marks."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
-def _readable(given: Signature) -> Signature:
-    found = given.parameters.values()
-    parameters = [each.replace(annotation=_Annotation(each.annotation)) for each in found]
-    return Signature(parameters, return_annotation=_Annotation(given.return_annotation))
+def readable(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """The parameters with annotations that are printed so."""
+    return [each.replace(annotation=Annotation(each.annotation)) for each in parameters]
 
 
 def _public_name(function: Callable[..., Any]) -> str:

@@ -1,20 +1,17 @@
-"""Writes commbench/api/keywords.py: the static types of the keywords of `run`, `measure` and
-`sweep`, made of RUN_OPTIONS. After a change of the options: `python tests/api_keywords.py`.
+"""Writes commbench/api/keywords.py: the types of the keywords of KEYWORDS, made of RUN_OPTIONS.
+After a change of the options: `python tests/api_keywords.py`.
 """
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
-from commbench import api
-from commbench.api.measuring import find_keywords
+from commbench.api import measuring, sweeping
+from commbench.runner.run_options import RUN_OPTIONS
 
-FILE = Path(api.__file__).with_name("keywords.py")
-USERS = {"measure": ("api", "measure"), "sweep": ("api", "sweep"), "run": ("api",)}
-"""Each function with the users of options that it stands for."""
+FILE = Path(sweeping.__file__).with_name("keywords.py")
 HEAD = '''\
-"""The types of the keywords of `run`, `measure` and `sweep`, for type checkers and editors.
+"""The types of the keywords of functions that take options of a run, for type checkers and editors.
 
 Made of RUN_OPTIONS by tests/api_keywords.py; do not change it by hand.
 """
@@ -32,27 +29,24 @@ if TYPE_CHECKING:
 
 
 def source() -> str:
-    """The content of the file."""
-    measure, sweep, run = (find_keywords(*users) for users in USERS.values())
-    for name in inspect.signature(api.sweep).parameters:
-        sweep.pop(name, None)
-    shared = measure.keys() & sweep.keys()
-    return HEAD + "".join(
-        f"\n\nclass {name}({bases}, total=False):\n"
-        f'    """The options of a run that {users} as keywords."""\n\n'
-        + "".join(
-            f"    {option}: {kind}\n"
-            for option, kind in run.items()
-            if option in options
-        )
-        for name, bases, users, options in (
-            ("SharedKeywords", "TypedDict", "`measure` and `sweep` take", shared),
-            ("MeasureKeywords", "SharedKeywords", "`measure` takes", measure.keys() - shared),
-            ("SweepKeywords", "SharedKeywords", "`sweep` takes", sweep.keys() - shared),
-            ("RunKeywords", "MeasureKeywords, SweepKeywords", "`run` takes",
-             run.keys() - measure.keys() - sweep.keys()),
-        )
-    )  # fmt: skip
+    """The content of the file: a class for each set of functions that take the same options, and
+    one for each function."""
+    functions: dict[tuple[str, ...], list[str]] = {}
+    for option in RUN_OPTIONS:
+        users = tuple(user for user, names in measuring.KEYWORDS.items() if option in names)
+        functions.setdefault(users, []).append(option)
+    functions.pop((), None)
+    parts = {users: f"_{chr(65 + n)}" for n, users in enumerate(functions)}
+    text = HEAD
+    for users, name in parts.items():
+        text += f"\n\nclass {name}(TypedDict, total=False):\n"
+        text += f'    """Of {", ".join(users)}."""\n\n'
+        text += "".join(f"    {o}: {RUN_OPTIONS[o].annotation}\n" for o in functions[users])
+    for user in measuring.KEYWORDS:
+        bases = ", ".join(name for users, name in parts.items() if user in users)
+        text += f"\n\nclass {user.title()}Keywords({bases}, total=False):\n"
+        text += f'    """The options of a run that `{user}` takes as keywords."""\n'
+    return text
 
 
 if __name__ == "__main__":

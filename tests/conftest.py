@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbench, run_program
 
+from commbench.cli.main import worded
 from commbench.errors import CommbenchError
 
-CommbenchError.front_end = "commbench.cli.main"  # tests/test_api.py reads what Python programs do
+CommbenchError.worded = worded  # tests/test_api.py reads what Python programs do
 pytest_plugins = ["retries"]
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 

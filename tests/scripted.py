@@ -154,8 +154,7 @@ def know_computation() -> None:
         return ScriptedUnit(), "1 ms"
 
     COMPUTATIONS["scripted"] = ComputationKind(
-        "scripted", "units of a given length", parse=str, defaults=lambda _: ("1ms",),
-        bytes_of=lambda _: 0, make=make,
+        "scripted", parse=str, defaults=lambda _: ("1ms",), bytes_of=lambda _: 0, make=make,
     )  # fmt: skip
 
 

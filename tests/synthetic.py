@@ -78,14 +78,14 @@ def synthetic_run(
     journal = Journal(folder)
     asked = asked or plan(launches=launches)
     for launch in range(launches):
-        journal.header(header(asked, label, launch=launch, **more))
+        journal.add(header(asked, label, launch=launch, **more))
         for case in asked.cases():
             found = samples(case)
             for durations in found or ():
                 journal.batch(case, Batch(tuple(durations), launch=launch))
             status = (statuses or {}).get(case.size_bytes, "ok")
             stop = "fixed" if found else ""
-            journal.measurement(Measurement(case, status, stop_reason=stop, wrong=0))
+            journal.add(Measurement(case, status, stop_reason=stop, wrong=0))
     journal.end(RunEnd("complete", elapsed_s=1.0))
     run = read_run(folder)
     ResultsCsv(folder).add(*make_rows(run))

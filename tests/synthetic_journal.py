@@ -62,12 +62,12 @@ def record(journal: Journal, *measurements: Measurement) -> None:
             if number < len(measurement.batches):
                 journal.batch(measurement.case, measurement.batches[number])
             if number == max(len(measurement.batches), 1) - 1:
-                journal.measurement(measurement)
+                journal.add(measurement)
 
 
 def write(folder: Path, *measurements: Measurement, end: RunEnd = END) -> Path:
     journal = Journal(folder)
-    journal.header(HEADER)
+    journal.add(HEADER)
     record(journal, *measurements)
     journal.end(end)
     return folder / JOURNAL

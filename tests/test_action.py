@@ -183,7 +183,7 @@ def test_what_cannot_be_measured_ends_the_job(tmp_path: Path) -> None:
         tmp_path, install="false", smoke="false", run="--op nonsense", check="--max-time 1s"
     )
     assert done.codes == {SETUP: 0, MEASURE: 2, REPORT: 0, UPLOAD: 0}
-    assert "error: unknown operation 'nonsense'" in done.out
+    assert "error: --op: unknown operation 'nonsense'" in done.out
 
 
 @pytest.mark.parametrize("text", HOSTILE)

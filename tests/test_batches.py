@@ -113,7 +113,8 @@ def test_the_reason_to_stop_is_true(both: Ended) -> None:
 def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
     table = timings_table(make_rows(read_run(both.folder)))
     title = "all_reduce float32 sum in_place"
-    named = [(row[0], row[1].measurement.case.size_bytes) for row in table.rows]
+    cases = [alone.case for alone, _ in table.rows]
+    named = [(case.title_without("timing"), case.size_bytes) for case in cases]
     assert named == [(title, 1 << 10), (title, 1 << 14), ("barrier", 0)]
     alone, queued = both.rows()[4:6]
     ratio = float(alone["time_us"]) / float(queued["time_us"])

@@ -132,7 +132,8 @@ def test_a_late_rank_is_named(run: Run) -> None:
     (row,) = ended.rows()
     assert row["slowest_rank"] == "1"
     skip_if_stalled(timed_calls(ended))
-    assert {"skew", "always_last"} <= warnings(row)
+    found = warnings(row)
+    assert "always_last" in found and "skew" not in found  # which it explains
     assert float(row["entry_skew_us"]) == pytest.approx(scripted.DELAY_US, rel=0.05)
     assert float(row["operation_us"]) == pytest.approx(MEDIAN_US, rel=0.05)
 

@@ -224,8 +224,21 @@ os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), signal.SIGTERM
 """
 
 
-def test_a_signal_that_comes_while_a_rank_is_forked_ends_the_run(program: Commbench) -> None:
-    ended = program(SIGNAL_WHILE_FORKING, "--sizes", "1K", "--iters", "100000", "--no-plots")
+SIGNAL_WHILE_PRINTING = """
+import os, signal, typer
+from contextlib import suppress
+def echo(message, *, _echo=typer.echo, **options):
+    if "measuring with" in str(message):
+        with suppress(Exception):  # as in click
+            os.kill(os.getpid(), signal.SIGTERM)
+    _echo(message, **options)
+typer.echo = echo
+"""
+
+
+@pytest.mark.parametrize("dropped", [SIGNAL_WHILE_FORKING, SIGNAL_WHILE_PRINTING])
+def test_a_signal_whose_exception_is_dropped_ends_the_run(program: Commbench, dropped: str) -> None:
+    ended = program(dropped, "--sizes", "1K", "--iters", "100000", "--no-plots")
     assert ended.code == 143
     assert ended.err.splitlines()[-2:] == [
         "error: stopped by SIGTERM", "hint: nothing was measured yet: run the same command again",

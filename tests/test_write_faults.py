@@ -68,9 +68,9 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
 
     def write(folder: Path) -> None:
         with closing(Journal(folder)) as journal:
-            journal.header(header(asked, "x"))
+            journal.add(header(asked, "x"))
             journal.batch(case, Batch((1e-4,) * 3))
-            journal.measurement(Measurement(case, "ok"))
+            journal.add(Measurement(case, "ok"))
 
     write(create_folder(tmp_path / "whole"))
     whole = (tmp_path / "whole" / "run.jsonl").read_bytes()

@@ -7,9 +7,10 @@ from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, partial
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import worst_numerics
 from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
@@ -18,6 +19,7 @@ from commbench.results.samples import without_samples
 from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import Estimate, known
 from commbench.units import GB, MICRO, format_known_time, seven_digits
+from commbench.validation import by_name
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
 
@@ -112,105 +114,102 @@ def _same_bits(row: ResultRow) -> int | None:
     return None if found is None or found.same_on_ranks is None else int(found.same_on_ranks)
 
 
-_DIMENSIONS = {
-    dimension.field: Column(
-        dimension.field,
-        lambda row, field=dimension.field: getattr(row.measurement.case, field),  # type: ignore[misc]
-        INTEGER if dimension.is_integer else TEXT,
+_DIMENSIONS = by_name(
+    *(
+        Column(d.field, attrgetter(f"case.{d.field}"), INTEGER if d.is_integer else TEXT)
+        for d in DIMENSIONS
     )
-    for dimension in DIMENSIONS
-}
+)
 
 _LATER = ("step", "variant", "call")
 """Dimensions whose columns came after others."""
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("label", lambda row: row.header.label, TEXT),
-        _DIMENSIONS["operation"],
-        Column("backend", lambda row: row.header.plan.backend, TEXT),
-        Column("device", lambda row: row.header.plan.device, TEXT),
-        Column("world_size", lambda row: row.header.plan.world_size, INTEGER),
-        Column("num_nodes", lambda row: known_nodes(row.header), INTEGER),
-        _DIMENSIONS["dtype"],
-        _DIMENSIONS["reduce_op"],
-        _DIMENSIONS["root"],
-        _DIMENSIONS["placement"],
-        _DIMENSIONS["timing"],
-        Column("cpu_mode", lambda row: row.header.plan.cpu_mode, TEXT),
-        _DIMENSIONS["size_bytes"],
-        Column("count", lambda row: row.measurement.case.count, INTEGER),
-        Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
-        Column("stop_reason", lambda row: row.stop_reason, TEXT),
-        _of_time("time_us", "median"),
-        _of_time("time_ci_low_us", "low"),
-        _of_time("time_ci_high_us", "high"),
-        _of_time("time_min_us", "minimum"),
-        _of_time("time_mean_us", "mean"),
-        _of_time("time_p95_us", "p95"),
-        _of_time("time_p99_us", "p99"),
-        _of_time("time_max_us", "maximum"),
-        Column("algbw_GBps", lambda row: row.algbw, unit=GB),
-        Column("busbw_GBps", lambda row: row.busbw, unit=GB),
-        Column("busbw_ci_low_GBps", lambda row: row.busbw_at(row.time and row.time.high), unit=GB),
-        Column("busbw_ci_high_GBps", lambda row: row.busbw_at(row.time and row.time.low), unit=GB),
-        Column("entry_skew_us", lambda row: row.interference.entry_skew_s, unit=MICRO),
-        Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
-        Column("wrong", lambda row: row.measurement.wrong, INTEGER),
-        Column("status", lambda row: row.measurement.status, TEXT),
-        Column("gpu_shared", lambda row: _counted(row, int(row.header.gpu_shared)), INTEGER),
-        Column("calls", lambda row: row.interference.calls, INTEGER),
-        Column("batches", lambda row: _counted(row, len(row.measurement.batches)), INTEGER),
-        Column("launches", lambda row: _counted(row, len(row.launch_medians)), INTEGER),
-        Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
-        Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
-        Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),
-        Column("stalled_share", lambda row: row.interference.stalled_share),
-        Column("queued_share", lambda row: row.queued_share),
-        Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
-        Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
-        _of_time("time_p5_us", "p5"),
-        _of_time("time_p5_ci_low_us", "p5_low"),
-        _of_time("time_p5_ci_high_us", "p5_high"),
-        *(column for name, column in _DIMENSIONS.items() if name not in _LATER),
-        Column("messages_per_s", lambda row: row.messages_per_s),
-        Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
-        Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
-        Column("form_ratio", lambda row: row.form_ratio),
-        Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
-        Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
-        Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
-        Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
-        Column("groups", lambda row: len(row.header.plan.groups_of(row.measurement.case)), INTEGER),
-        Column("worst_group", lambda row: row.worst_group, TEXT),
-        Column("interference", lambda row: _interference(row, "value")),
-        Column("sent_max_over_mean", lambda row: row.load and row.load.sent),
-        Column("received_max_over_mean", lambda row: row.load and row.load.received),
-        Column("worst_rank", lambda row: row.load and row.load.worst_rank, INTEGER),
-        Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
-        Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
-        *_of_overlap("hidden_share", "hidden"),
-        *_of_overlap("computation_slowdown", "computation_slowdown"),
-        *_of_overlap("communication_slowdown", "communication_slowdown"),
-        *_of_overlap("overlap_gain", "gain"),
-        *_of_overlap("computation_at_once", "computation_s", "_us", MICRO),
-        *_of_overlap("communication_at_once", "communication_s", "_us", MICRO),
-        Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden, is_signed=True),
-        Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden, is_signed=True),
-        Column("work", _work, TEXT),
-        Column("group_bytes", lambda row: row.group_bytes, INTEGER),
-        Column("interference_ci_low", lambda row: _interference(row, "low")),
-        Column("interference_ci_high", lambda row: _interference(row, "high")),
-        *(_DIMENSIONS[name] for name in _LATER),
-        Column("wire_bytes", _wire_bytes, INTEGER),
-        Column("rms_relative_error", partial(_numerics, name="rms_relative_error")),
-        Column("max_abs_error", partial(_numerics, name="max_abs_error")),
-        Column("max_ulp", partial(_numerics, name="max_ulp")),
-        Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
-        Column("bias", partial(_numerics, name="bias"), is_signed=True),
-        Column("same_bits", _same_bits, INTEGER),
-    )
-}
+COLUMNS: dict[str, Column] = by_name(
+    Column("label", lambda row: row.header.label, TEXT),
+    _DIMENSIONS["operation"],
+    Column("backend", lambda row: row.header.plan.backend, TEXT),
+    Column("device", lambda row: row.header.plan.device, TEXT),
+    Column("world_size", lambda row: row.header.plan.world_size, INTEGER),
+    Column("num_nodes", lambda row: known_nodes(row.header), INTEGER),
+    _DIMENSIONS["dtype"],
+    _DIMENSIONS["reduce_op"],
+    _DIMENSIONS["root"],
+    _DIMENSIONS["placement"],
+    _DIMENSIONS["timing"],
+    Column("cpu_mode", lambda row: row.header.plan.cpu_mode, TEXT),
+    _DIMENSIONS["size_bytes"],
+    Column("count", lambda row: row.measurement.case.count, INTEGER),
+    Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
+    Column("stop_reason", lambda row: row.stop_reason, TEXT),
+    _of_time("time_us", "median"),
+    _of_time("time_ci_low_us", "low"),
+    _of_time("time_ci_high_us", "high"),
+    _of_time("time_min_us", "minimum"),
+    _of_time("time_mean_us", "mean"),
+    _of_time("time_p95_us", "p95"),
+    _of_time("time_p99_us", "p99"),
+    _of_time("time_max_us", "maximum"),
+    Column("algbw_GBps", lambda row: row.algbw, unit=GB),
+    Column("busbw_GBps", lambda row: row.busbw, unit=GB),
+    Column("busbw_ci_low_GBps", lambda row: row.busbw_at(row.time and row.time.high), unit=GB),
+    Column("busbw_ci_high_GBps", lambda row: row.busbw_at(row.time and row.time.low), unit=GB),
+    Column("entry_skew_us", lambda row: row.interference.entry_skew_s, unit=MICRO),
+    Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
+    Column("wrong", lambda row: row.measurement.wrong, INTEGER),
+    Column("status", lambda row: row.measurement.status, TEXT),
+    Column("gpu_shared", lambda row: _counted(row, int(row.header.gpu_shared)), INTEGER),
+    Column("calls", lambda row: row.interference.calls, INTEGER),
+    Column("batches", lambda row: _counted(row, len(row.measurement.batches)), INTEGER),
+    Column("launches", lambda row: _counted(row, len(row.launch_medians)), INTEGER),
+    Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
+    Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
+    Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),
+    Column("stalled_share", lambda row: row.interference.stalled_share),
+    Column("queued_share", lambda row: row.queued_share),
+    Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
+    Column("warnings", lambda row: " ".join(d.name for d in find_causes(row)), TEXT),
+    _of_time("time_p5_us", "p5"),
+    _of_time("time_p5_ci_low_us", "p5_low"),
+    _of_time("time_p5_ci_high_us", "p5_high"),
+    *(column for name, column in _DIMENSIONS.items() if name not in _LATER),
+    Column("messages_per_s", lambda row: row.messages_per_s),
+    Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
+    Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
+    Column("form_ratio", lambda row: row.form_ratio and row.form_ratio.value),
+    Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
+    Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
+    Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
+    Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
+    Column("groups", lambda row: len(row.header.plan.groups_of(row.measurement.case)), INTEGER),
+    Column("worst_group", lambda row: row.worst_group, TEXT),
+    Column("interference", lambda row: _interference(row, "value")),
+    Column("sent_max_over_mean", lambda row: row.case.load and row.case.load.sent),
+    Column("received_max_over_mean", lambda row: row.case.load and row.case.load.received),
+    Column("worst_rank", lambda row: row.case.load and row.case.load.worst_rank, INTEGER),
+    Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
+    Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
+    *_of_overlap("hidden_share", "hidden"),
+    *_of_overlap("computation_slowdown", "computation_slowdown"),
+    *_of_overlap("communication_slowdown", "communication_slowdown"),
+    *_of_overlap("overlap_gain", "gain"),
+    *_of_overlap("computation_at_once", "computation_s", "_us", MICRO),
+    *_of_overlap("communication_at_once", "communication_s", "_us", MICRO),
+    Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden, is_signed=True),
+    Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden, is_signed=True),
+    Column("work", _work, TEXT),
+    Column("group_bytes", lambda row: row.group_bytes, INTEGER),
+    Column("interference_ci_low", lambda row: _interference(row, "low")),
+    Column("interference_ci_high", lambda row: _interference(row, "high")),
+    *(_DIMENSIONS[name] for name in _LATER),
+    Column("wire_bytes", _wire_bytes, INTEGER),
+    Column("rms_relative_error", partial(_numerics, name="rms_relative_error")),
+    Column("max_abs_error", partial(_numerics, name="max_abs_error")),
+    Column("max_ulp", partial(_numerics, name="max_ulp")),
+    Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
+    Column("bias", partial(_numerics, name="bias"), is_signed=True),
+    Column("same_bits", _same_bits, INTEGER),
+    Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
+    Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),
+)
 """New columns are appended. No column is renamed without a new schema."""
 
 TEXTS = frozenset(column.name for column in COLUMNS.values() if column.kind == TEXT)

@@ -35,13 +35,8 @@ from commbench.analysis.columns import (
 )
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError
-from commbench.plan.dimensions import require_known
-from commbench.plan.dtypes import DTYPES
-from commbench.plan.operations import OPERATIONS
-from commbench.results.files import reading, unreadable_error
-from commbench.results.journal import write_run
-from commbench.results.run_folder import RESULTS_CSV
-from commbench.results.schema import Run, contradiction
+from commbench.plan import dimensions, dtypes, operations
+from commbench.results import files, journal, run_folder, schema
 from commbench.units import GB
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
@@ -160,7 +155,7 @@ def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
     Raises RecordsError for a file that is not a results.csv, and for a damaged line.
     """
     try:
-        with reading(path, _HINT, _LARGEST_BYTES) as raw:
+        with files.reading(path, _HINT, _LARGEST_BYTES) as raw:
             file = io.TextIOWrapper(raw, "utf-8-sig", newline="")
             names = _read_names(path, file)
             blocks = _read_blocks(path, file, names, tuple(columns))
@@ -174,7 +169,7 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
     try:
         names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
     except csv.Error as error:
-        raise unreadable_error(path, str(error), _HINT) from None
+        raise files.unreadable_error(path, str(error), _HINT) from None
     names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
         raise RecordsError(
@@ -267,7 +262,7 @@ def require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
     the columns of RELATED in SI units, with None for a number that is not known."""
     for name in KEY:
         for value in {*values[name]}:
-            require_known(name, value)
+            dimensions.require_known(name, value)
     for name, least, most in _BETWEEN:
         for low, value, high in zip(values[least], values[name], values[most], strict=True):
             if value is None:
@@ -276,14 +271,14 @@ def require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
                 written = COLUMNS[name].as_written(value)
                 raise ValueError(f"{name} {written:g} is not between {least} and {most}")
     for row in map(row_type(RELATED), *(values[name] for name in RELATED)):
-        if why := contradiction(row.status, row.wrong) or _wrong_factor(row):
+        if why := schema.contradiction(row.status, row.wrong) or _wrong_factor(row):
             raise ValueError(why)
 
 
 def _wrong_factor(row: Any) -> str:
     """Why size, count, time and bandwidths of a row are not those of its operation and ranks; empty
     where they are."""
-    entry, size = OPERATIONS[row.operation], row.size_bytes
+    entry, size = operations.OPERATIONS[row.operation], row.size_bytes
     algbw, busbw = row.algbw_bytes_per_s, row.busbw_bytes_per_s
     for name, has in (("reduce_op", entry.reduces), ("root", entry.rooted)):
         if not has and getattr(row, name) not in ("", None):
@@ -292,7 +287,7 @@ def _wrong_factor(row: Any) -> str:
     if ranks and world and not row.group and ranks != world:
         return f"group_size {ranks} is not world_size {world}, without a group"
     blocks = ranks if entry.blocks else 1
-    each = (row.count or 0) * DTYPES[row.dtype].size_bytes if row.dtype else 0
+    each = (row.count or 0) * dtypes.DTYPES[row.dtype].size_bytes if row.dtype else 0
     if each and blocks and size != each * blocks:
         return f"size_bytes {size} is not that of {row.count} {row.dtype} times {blocks}"
     if algbw and row.time_s and not isclose(algbw * row.time_s, size, rel_tol=_ROUNDING):
@@ -319,9 +314,9 @@ def make_csv(rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
-def write_run_folder(folder: Path, run: Run) -> None:
+def write_run_folder(folder: Path, run: schema.Run) -> None:
     """Write the journal and results.csv of a complete run into a folder that exists."""
-    write_run(folder, run)
+    journal.write_run(folder, run)
     ResultsCsv(folder).add(*make_rows(run))
 
 
@@ -329,18 +324,15 @@ class ResultsCsv:
     """The results.csv of a run folder. Who reads it during a run finds complete lines."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / RESULTS_CSV
+        self._path = folder / run_folder.RESULTS_CSV
         self._lines: dict[int, str] = {}
 
     def add(self, *rows: ResultRow) -> None:
-        """Add rows, or replace those of the same cases, and write the file again."""
+        """Add rows, or replace those of the same cases, and write the file again with all rows so
+        far, in the order of the plan."""
         for row in rows:
             line = make_csv([written_values(row_values(row))])
             self._lines[row.measurement.case.index] = line
-        self.write()
-
-    def write(self) -> None:
-        """Write the rows so far, in the order of the plan, and replace the file."""
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         new = self._path.with_suffix(".csv.new")

@@ -24,6 +24,7 @@ from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import OPERATIONS
 from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
 from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
+from commbench.stats import collect
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -68,14 +69,10 @@ class Interference(NamedTuple):
 
 
 def find_interference(
-    batches: Sequence[Batch],
-    ordered_s: Sequence[float] | None = None,
-    rank_times: Sequence[RankTimes] = (),
+    batches: Sequence[Batch], ordered_s: Sequence[float], rank_times: Sequence[RankTimes] = ()
 ) -> Interference:
-    """What disturbed the batches of one case. `ordered_s` are all their samples, where the caller
-    has sorted them already, and `rank_times` what is known of each rank."""
-    if ordered_s is None:
-        ordered_s = in_order(samples_of(batches))
+    """What disturbed the batches of one case. `ordered_s` are all their samples, sorted, and
+    `rank_times` what is known of each rank."""
     iterations, batches = sum(lengths_of(samples_of(batches))), without_samples(batches)
     elapsed = sum(batch.elapsed_s for batch in batches)
     counted = [times.last_in for times in rank_times]
@@ -141,8 +138,7 @@ def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
 def gpu_clock_spread(row: ResultRow) -> float | None:
     """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
     batches = without_samples(row.measurement.batches)
-    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
-    return _spread(clocks)
+    return _spread([batch.clock_mhz for batch in batches if batch.clock_mhz])
 
 
 def launch_spread(row: ResultRow) -> float | None:
@@ -163,9 +159,7 @@ def ranks_per_core(row: ResultRow) -> float | None:
 def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
     """The larger of two figures, on the most crowded host: ranks over all cores they may use, and
     the most ranks that are bound to the same single core."""
-    hosts: dict[str, list[tuple[int, ...]]] = {}
-    for rank in ranks:
-        hosts.setdefault(rank.host, []).append(rank.cores)
+    hosts = collect((rank.host, rank.cores) for rank in ranks)
     found = []
     for allowed in filter(all, hosts.values()):
         bound = Counter(cores[0] for cores in allowed if len(cores) == 1)

@@ -148,6 +148,9 @@ def more_precisely(header: RunHeader | None = None) -> str:
 MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
+WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
+QUEUED = "queued"
+"""The diagnostic that says of which rows that is so."""
 
 
 def has_waited(queued_share: float | None) -> bool:
@@ -159,11 +162,13 @@ def has_waited(queued_share: float | None) -> bool:
 def waited_sentences(queued: Sequence[float | None]) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known."""
-    text = (
-        f"{WAITED.capitalize()}: this shows the host, not the network. "
-        "Use fewer ranks, an idle host or another CPU mode: `commbench doctor`."
-    )
-    return [text] * (2 * sum(map(has_waited, queued)) > len(queued))
+    todo = "Use fewer ranks, an idle host or another CPU mode: `commbench doctor`."
+    return [f"{WAITED_SENTENCE}. {todo}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+
+
+def tells_of_waiting(sentences: Sequence[str]) -> bool:
+    """Whether one of them is that of waited_sentences."""
+    return any(sentence.startswith(WAITED_SENTENCE) for sentence in sentences)
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -23,6 +23,7 @@ from commbench.plan.backends import BACKENDS
 from commbench.plan.links import Fabric, Nics, Peak, unique_gpu
 from commbench.readers.source import OF_FILES
 from commbench.results.schema import RunHeader, is_imported
+from commbench.stats import collect
 from commbench.units import GB, format_count
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
@@ -123,9 +124,14 @@ def recorded_of(run: LoadedRun) -> Recorded:
 
 
 def _recorded(header: RunHeader) -> Recorded:
-    """The facts of a header, and its variables."""
+    """What a header holds about the environment and about how the run measured; its variables."""
+    how = {name: getattr(header.plan, name) for name in _HOW}
+    if is_imported(header):
+        how = {n: v for n, v in how.items() if n in OF_FILES and v not in (None, "", False)}
+    texts = {name: "as needed" if v is None else _text(v) for name, v in how.items()}
     has_variables = isinstance(header.environment.get("variables"), dict)
-    return Recorded(_header_facts(header), environment_variables(header) if has_variables else None)
+    variables = environment_variables(header) if has_variables else None
+    return Recorded(environment_facts(header) | texts, variables)
 
 
 def compare_recorded(a: Recorded, b: Recorded) -> tuple[Difference, ...]:
@@ -186,15 +192,10 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     facts |= {"commbench": environment.get("commbench") or header.commbench}
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
-    facts |= {f"gpus of {host}": text for host, text in _other_gpus(header).items()}
+    for host, found in mappings_of(header, "other_gpus").items():  # others than rank 0's host has
+        facts[f"gpus of {host}"] = "; ".join(map(str, found.values())) or "none"
     facts |= {f"code of {own.name}": own.digest for own in header.plan.own}
     return {name: _text(value) for name, value in facts.items()}
-
-
-def _other_gpus(header: RunHeader) -> dict[str, str]:
-    """The GPUs, links and HCAs of hosts that have others than rank 0's host."""
-    others = mappings_of(header, "other_gpus").items()
-    return {host: "; ".join(map(str, facts.values())) or "none" for host, facts in others}
 
 
 def environment_variables(header: RunHeader) -> dict[str, str]:
@@ -216,15 +217,6 @@ def is_default(header: RunHeader, name: str, value: str) -> bool:
     """Whether commbench or torchrun sets the variable to this value where the user sets none."""
     is_loopback = name == "GLOO_SOCKET_IFNAME" and header.num_nodes > 1
     return _SET_FOR_RANKS.get(name) == value and not is_loopback
-
-
-def _header_facts(header: RunHeader) -> dict[str, str]:
-    """What a header holds about the environment, and about how the run measured."""
-    how = {name: getattr(header.plan, name) for name in _HOW}
-    if is_imported(header):
-        how = {n: v for n, v in how.items() if n in OF_FILES and v not in (None, "", False)}
-    texts = {name: "as needed" if v is None else _text(v) for name, v in how.items()}
-    return environment_facts(header) | texts
 
 
 def time_statistic(run: LoadedRun) -> str:
@@ -340,10 +332,11 @@ def algorithm_of(row: ResultRow) -> str | None:
 def find_crowd(headers: Sequence[RunHeader], threads: int = 1) -> str:
     """`4 ranks share 2 cores`, of the run and host with the most ranks, or `threads` of each, for
     its cores; empty where none on CPUs share cores."""
-    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
-    for number, header in enumerate(headers):
-        for rank in header.ranks if header.plan.device == "cpu" else ():
-            cores.setdefault((number, rank.host), []).append(rank.cores)
+    cores = collect(
+        ((number, rank.host), rank.cores)
+        for number, header in enumerate(headers)
+        for rank in (header.ranks if header.plan.device == "cpu" else ())
+    )
     pairs = [(threads * len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
     most, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
     what = "ranks" if threads == 1 else "threads"

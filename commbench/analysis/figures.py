@@ -32,6 +32,7 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, pairwise
 from math import inf, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -40,7 +41,7 @@ from commbench.analysis.statistics import median, median_ci
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
-from commbench.stats import Estimate, combine, combine_ratio
+from commbench.stats import Estimate, collect, combine, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -76,9 +77,8 @@ def find_overlap(
     ended = median_of([batch.computation_s for batch in batches], batches)
     if not (ended and a.value and b.value and t.value):
         return None
-    arrived = None
-    if all(batch.communication_s for batch in batches):
-        arrived = median_of([batch.communication_s for batch in batches], batches)
+    arrivals = [batch.communication_s for batch in batches]
+    arrived = median_of(arrivals, batches) if all(arrivals) else None
     saved = a.value + b.value - t.value
     return Overlap(
         communication_s=arrived,
@@ -110,10 +110,9 @@ def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> E
     middle = median(ordered) if ordered else 0.0
     if not middle:
         return None
-    launches: dict[int, list[float]] = {}
-    for batch, found in zip(batches, samples, strict=True):
-        launches.setdefault(batch.launch, []).extend(found)
-    return Estimate(middle, *median_ci(samples, [*map(sorted, launches.values())]))
+    by_launch = collect(zip((batch.launch for batch in batches), samples, strict=True))
+    launches = [sorted(chain.from_iterable(own)) for own in by_launch.values()]
+    return Estimate(middle, *median_ci(samples, launches))
 
 
 BUS_BOUND = "bus bandwidth"
@@ -195,10 +194,10 @@ class CurveSummary(NamedTuple):
     """The row with the least time of the sizes up to LARGEST_LATENCY; None without such a size."""
     peak: ResultRow | None
     """The row of the highest bus bandwidth; None for an operation without bandwidth."""
-    half_bytes: float | None
-    """The half-bandwidth size; None where fewer than two sizes have a bandwidth."""
+    half: Estimate | None
+    """The half-bandwidth size in bytes; None where fewer than two sizes have a bandwidth."""
     is_below: bool = False
-    """Whether all smaller sizes reach half of the peak too, so that `half_bytes` is the smallest
+    """Whether all smaller sizes reach half of the peak too, so that `half` is the smallest
     measured size, and the half-bandwidth size lies below it."""
 
 
@@ -215,19 +214,33 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
         (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
     )
     curve = [(r.measurement.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
+    speeds = {size: _busbw(row) for size, _, row in curve}
     small = (row for row in timed if row.measurement.case.size_bytes <= LARGEST_LATENCY)
     latency = min(small, key=lambda row: row.time.median if row.time else inf, default=None)
     if not curve:
         return CurveSummary(latency, None, None)
     size, most, peak = max(curve, key=lambda point: point[1])
     rising = [(s, busbw) for s, busbw, _ in curve if s <= size]
-    for (low_size, low), (high_size, high) in reversed([*pairwise(rising)]):
+    for (low_size, low), (high_size, _) in reversed([*pairwise(rising)]):
         if low < most / 2:
-            part = log(most / 2 / low) / log(high / low)
-            half = float(low_size * (high_size / low_size) ** part)
+            steps = speeds[size], speeds[low_size], speeds[high_size]
+            half = combine_ratio(partial(_crossing, low_size, high_size), *steps)
             return CurveSummary(latency, peak, half)
     is_known = len(curve) > 1
-    return CurveSummary(latency, peak, float(rising[0][0]) if is_known else None, is_known)
+    return CurveSummary(latency, peak, Estimate(rising[0][0]) if is_known else None, is_known)
+
+
+def _busbw(row: ResultRow) -> Estimate:
+    """The bus bandwidth of a row that has one."""
+    assert row.time
+    return row.time.estimate.map(lambda time: row.busbw_at(time) or 0.0)
+
+
+def _crossing(low_size: int, high_size: int, most: float, low: float, high: float) -> float:
+    """The size between two at which the bandwidth is half of the most; one of both where it is
+    beyond them."""
+    part = log(most / 2 / low) / log(high / low) if high > low else 1.0
+    return float(low_size * (high_size / low_size) ** min(max(part, 0.0), 1.0))
 
 
 def interpolate(points: Sequence[tuple[float, float]], size: float) -> float | None:

@@ -63,7 +63,7 @@ class LoadedRun(NamedTuple):
         return {"name": self.name, "path": str(self.path), "has_samples": self.run is not None}
 
     def frame(self) -> DataFrame:
-        """The rows as a pandas DataFrame."""
+        """The rows as a pandas DataFrame, with all columns."""
         return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
 
 
@@ -110,7 +110,9 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
     nothing = (None,) * len(names)
     for number, both in enumerate(zip_longest(ours, theirs, fillvalue=nothing), start=1):
         for name, is_known, new, before in zip(names, known, *both, strict=False):
-            if not is_known or new == before or _is_close(new, before):
+            if not is_known or new == before:
+                continue
+            if type(new) is type(before) is float and isclose(new, before, rel_tol=_ROUNDING):
                 continue
             kept_text, found_text = (
                 "missing" if row is nothing else COLUMNS[name].as_written(value)
@@ -121,11 +123,6 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
                 f"{found_text} there",
                 "one of them was changed; if it was the rows, move them away",
             )
-
-
-def _is_close(new: Any, before: Any) -> bool:
-    is_number = isinstance(new, float) and isinstance(before, float)
-    return is_number and isclose(new, before, rel_tol=_ROUNDING)
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
@@ -279,3 +276,11 @@ def join_frames(runs: Sequence[LoadedRun]) -> DataFrame:
     Values that were not measured are `pandas.NA`."""
     rows = [(run.name, *written_values(row)) for run in runs for row in run.rows]
     return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))
+
+
+def filled(frame: DataFrame) -> DataFrame:
+    """The columns of a frame of rows that every run has, and those with a value in a row."""
+    kept = {"run", *takewhile("launch_mode".__ne__, COLUMNS)}
+    is_empty = (frame.isna() | (frame == "")).all()
+    found: DataFrame = frame[[name for name in frame if name in kept or not is_empty[name]]]
+    return found

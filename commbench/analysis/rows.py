@@ -14,19 +14,16 @@ from functools import cached_property
 from operator import is_
 from typing import Any, TypeAlias
 
-from commbench.analysis import diagnostic_figures
-from commbench.analysis.figures import Overlap, find_overlap, median_of
-from commbench.analysis.nccl_log import find_selection
-from commbench.analysis.statistics import Summary, median, summarise
+from commbench.analysis import diagnostic_figures, figures, nccl_log
+from commbench.analysis.statistics import Summary, cover_launches, median, summarise
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.pairs import count_pairs
-from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
-from commbench.stats import Estimate, ratio
+from commbench.stats import Estimate, collect, ratio
 
 _Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")
@@ -55,11 +52,10 @@ class ResultRow:
         return self.measurement.case
 
     @property
-    def form_ratio(self) -> float | None:
+    def form_ratio(self) -> Estimate | None:
         """Its time over that of one direct call of the same bytes; None where that is not known."""
-        if not (self.time and self.reference and self.reference.time):
-            return None
-        return self.time.median / self.reference.time.median
+        times = (row.time.estimate if row and row.time else None for row in (self, self.reference))
+        return ratio(*times)
 
     alone: Mapping[str, Estimate] = field(default_factory=dict)
     """For a case whose groups call together, the time of each group that was also measured alone,
@@ -69,12 +65,12 @@ class ResultRow:
     """For a communication and a computation at once, the rows of each alone, in this order."""
 
     @cached_property
-    def overlap(self) -> Overlap | None:
+    def overlap(self) -> figures.Overlap | None:
         """How well the computation hides the communication; None where that was not measured."""
         communication, computation = (row.time for row in self.parts or (self, self))
         if not (self.parts and self.time and communication and computation):
             return None
-        return find_overlap(communication, computation, self.time, self.measurement.batches)
+        return figures.find_overlap(communication, computation, self.time, self.measurement.batches)
 
     @property
     def queued_share(self) -> float | None:
@@ -124,20 +120,15 @@ class ResultRow:
         return rate and rate * self.measurement.case.size_bytes
 
     @property
-    def load(self) -> Load | None:
-        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known."""
-        return self.measurement.case.load
-
-    @property
     def logical_bandwidth(self) -> float | None:
         """Bytes per second of the rank that sends or receives most, the block that it keeps
         included."""
-        return self.algbw and self.load and self.algbw * self.load.largest
+        return self.algbw and self.case.load and self.algbw * self.case.load.largest
 
     @property
     def wire_bandwidth(self) -> float | None:
         """Bytes per second that the link of the most loaded rank carried, in one direction."""
-        return self.algbw and self.load and self.algbw * self.load.worst_link
+        return self.algbw and self.case.load and self.algbw * self.case.load.worst_link
 
     @property
     def group_bytes(self) -> int | None:
@@ -161,7 +152,7 @@ class ResultRow:
     def nccl_selection(self) -> tuple[str, str, str]:
         """The algorithm, protocol and number of channels that NCCL selected; empty where that is
         not known."""
-        return find_selection(self.header.environment, self.measurement.case)
+        return nccl_log.find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
     def group_times(self) -> dict[str, Estimate]:
@@ -180,12 +171,11 @@ class ResultRow:
         found = {}
         for index, ranks in enumerate(groups):
             if has_samples:
-                numbers = [len(batch.samples_s) for batch in batches]
                 samples = [
-                    batch.group_samples_s[index * number : (index + 1) * number]
-                    for batch, number in zip(batches, numbers, strict=True)
+                    batch.group_samples_s[(n := len(batch.samples_s)) * index : n * (index + 1)]
+                    for batch in batches
                 ]
-                found[ranks] = median_of(samples, batches) or Estimate(0.0)
+                found[ranks] = figures.median_of(samples, batches) or Estimate(0.0)
                 continue
             weighted: list[float] = []
             for batch in batches:
@@ -226,6 +216,15 @@ class ResultRow:
     def stop_reason(self) -> str:
         """As of find_stop_reason."""
         return find_stop_reason(self.header, self.measurement)
+
+    @property
+    def known_time(self) -> Estimate | None:
+        """The time with an interval that covers what launches usually differ by."""
+        time, spread = self.time, usual_launch_spread(self.header.plan.backend)
+        return time and cover_launches(
+            time.estimate, len(self.launch_medians), spread,
+            time.iterations, time.minimum, time.maximum,
+        )  # fmt: skip
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
@@ -321,7 +320,6 @@ def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
     samples = samples_of(measurement.batches)
     if len(launches_of(measurement)) == 1:
         return [in_order(samples)]
-    launches: dict[int, list[Sequence[float]]] = {}
-    for batch, found in zip(without_samples(measurement.batches), samples, strict=True):
-        launches.setdefault(batch.launch, []).append(found)
-    return [in_order(batches) for _, batches in sorted(launches.items())]
+    launches = (batch.launch for batch in without_samples(measurement.batches))
+    by_launch = collect(zip(launches, samples, strict=True))
+    return [in_order(batches) for _, batches in sorted(by_launch.items())]

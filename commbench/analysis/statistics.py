@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, chain
-from math import ceil, comb, exp, floor, log, sqrt
+from math import ceil, comb, exp, floor, hypot, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
@@ -37,6 +37,10 @@ ENOUGH_FOR_P5 = 72
 """The smallest of n samples exceeds the 5th percentile with probability 0.95^n <= 0.025, so that
 its interval has a lower end."""
 ENOUGH_FOR_P99 = 299
+_MEAN_RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
+"""The mean range of so few normal values over their standard deviation (Tippett 1925)."""
+_UNTESTED = 2.0
+"""The factor within which the time of a single sample is taken to be."""
 PRIOR_DEGREES = 4
 """Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
 
@@ -92,8 +96,8 @@ def summarise(
     p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
     p5_low = p5_high = None
     if p5 is not None:
-        p5_low, p5_high, _ = _interval(batches, ordered, p5, launches, UNDISTURBED, usual_spread)
-    low, high, effect = _interval(batches, ordered, middle, launches, 0.5, usual_spread)
+        p5_low, p5_high, _ = _interval(batches, ordered, launches, UNDISTURBED, usual_spread)
+    low, high, effect = _interval(batches, ordered, launches, 0.5, usual_spread)
     return Summary(
         number, middle, low, high, effect, ordered[0], sum(ordered) / number,
         known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
@@ -115,7 +119,7 @@ def median_ci(
     ordered = sorted(chain.from_iterable(batches))
     if quantile_ranks(len(ordered), 0.5) is None:
         return None, None
-    return _interval(batches, ordered, median(ordered), launches, 0.5, usual_spread)[:2]
+    return _interval(batches, ordered, launches, 0.5, usual_spread)[:2]
 
 
 def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
@@ -137,20 +141,54 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     return student_quantile(Z, degrees) * sqrt(variance / number)
 
 
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    return median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
+
+
+def launch_degrees(*launches: int | None) -> int:
+    """The degrees of freedom of launch_half_width; of a ratio of two sides the sum, as of sides
+    whose launches differ by as much (Welch and Satterthwaite). 0 where a side is a single launch,
+    or their number is not known: then the interval is not that of launches."""
+    if not all(number and number > 1 for number in launches):
+        return 0
+    return sum(PRIOR_DEGREES + (number or 0) - 1 for number in launches)
+
+
+def cover_launches(
+    time: Estimate, launches: int, spread: float, iterations: int = 0,
+    least: float | None = None, most: float | None = None,
+) -> Estimate:  # fmt: skip
+    """The time of a row with an interval that covers the usual spread of launches also where it was
+    measured in a single one, which does not show it (launch_half_width). Too few samples for an
+    interval have that of Student's t, with the deviation by their range. Without launches, as in
+    the files of other tools, the time as it is."""
+    if not (launches and time.value):
+        return time
+    half = launch_half_width([0.0] * launches, spread)
+    if not time.has_interval:
+        ranges = _MEAN_RANGES.get(iterations)
+        if not (ranges and least and most):
+            return Estimate(time.value, time.value / _UNTESTED, time.value * _UNTESTED)
+        own = student_quantile(Z, iterations - 1) * log(most / least) / ranges / sqrt(iterations)
+        half = hypot(half, own)
+    elif launches > 1:
+        return time
+    low, high = time.ends
+    return Estimate(
+        time.value, min(low, time.value * exp(-half)), max(high, time.value * exp(half))
+    )
+
+
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
     """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
     time above 0."""
-    quantiles = [
-        median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
-        for ordered in filter(len, launches)
-    ]
+    quantiles = [_quantile(ordered, fraction) for ordered in filter(len, launches)]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
 
 def _interval(
     batches: Sequence[Sequence[float]],
     ordered: Sequence[float],
-    quantile: float,
     launches: Sequence[Sequence[float]],
     fraction: float,
     usual_spread: float,
@@ -158,8 +196,8 @@ def _interval(
     """The 95 % interval of a quantile of sorted samples, and its design effect. It is widened to
     that of the quantiles of several launches, and goes beyond the samples only as far as launches
     that agree would need."""
+    quantile, number = _quantile(ordered, fraction), len(ordered)
     effect = design_effect(batches, quantile, fraction)
-    number = len(ordered)
     ranks = quantile_ranks(number, fraction)
     if ranks is None:
         return None, None, effect

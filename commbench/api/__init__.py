@@ -7,7 +7,7 @@ error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from commbench.api.runs import (
     load,
     plot,
     report,
+    texts,
 )
 from commbench.errors import UsageError
 from commbench.readers.source import ImportHints
@@ -34,20 +35,15 @@ from commbench.validation import choose
 from commbench.views.formats import Result
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from commbench.analysis.load import LoadedRun
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
     from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
-    from commbench.answers.sweep.session import SweepOptions
-    from commbench.answers.sweep.settings import Setting
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import (
         init,
         measure,
@@ -59,7 +55,7 @@ if TYPE_CHECKING:
         soak,
     )
     from commbench.api.runs import AnyRun
-    from commbench.runner.run_options import RunOptions
+    from commbench.api.sweeping import resume_sweep, run_sweep, sweep
     from commbench.runner.smoke import SmokeResult
 
 __all__ = [
@@ -74,6 +70,7 @@ _LAZY = {
     "api.measuring": (
         "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
     ),
+    "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "api.foresee": ("advise", "fit_model", "predict"),
 }  # fmt: skip
 
@@ -92,8 +89,8 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
 
 def doctor(
     *,
-    seconds: float = 60.0,
-    rounds: int = 3,
+    seconds: float = 90.0,
+    rounds: int = 6,
     nproc_per_node: int = 2,
     notify: Callable[[str], None] = ignore,
 ) -> DoctorReport:
@@ -241,9 +238,9 @@ def check(
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
         limits = {name: given[name] for name in LIMITS}
-        texts = {name: _texts(values) for name, values in limits.items()}
+        demands = {name: texts(values) for name, values in limits.items()}
         path = Path(rules) if rules else None
-        rules = select_rules(texts, path, against is not None, has_others=expect is not None)
+        rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     hardware = None
@@ -269,90 +266,6 @@ def check(
     if result.comparison and (against != HISTORY or result.comparison.rows):
         require_comparable([result.comparison], force)
     return result
-
-
-def sweep(
-    *,
-    env: Mapping[str, Sequence[str]] | None = None,
-    vary: Mapping[str, Sequence[Any]] | None = None,
-    rounds: int = 3,
-    tolerance: str | float = "5%",
-    label: str | None = None,
-    output: str | Path | None = None,
-    export: str | None = None,
-    force: bool = False,
-    **options: Unpack[SweepKeywords],
-) -> SweepResult:
-    """Measure the same cases under every combination of settings.
-
-    `env` has the values of environment variables ("-" leaves one unset), `vary` those of options of
-    `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
-    other keywords are those of `run`: help(commbench.run) explains them. `vary` takes dtype,
-    placement, timing, launch, memory, buffers, mesh_order, calls, overlap, p2p_call, pairs, window,
-    imbalance, backend, nccl_option, nproc_per_node and cpu_mode. Every setting is measured `rounds`
-    times; those that could not be are in `failures`. Raises CommbenchError; its `run` is what was
-    measured until then.
-    """
-    from commbench.answers.sweep.session import SweepOptions
-    from commbench.answers.sweep.settings import make_settings
-    from commbench.runner.run_options import VARIED_OPTIONS, parse_options
-
-    def texts(given: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {str(name): _texts(values) for name, values in (given or {}).items()}
-
-    settings = make_settings(texts(env), texts(vary))
-
-    def parse(setting: Setting) -> RunOptions:
-        values: dict[str, Any] = {}
-        for name, text in setting.options:
-            option = VARIED_OPTIONS[name]
-            is_number = option.type == int | None and text.isdecimal()
-            values[option.name] = int(text) if is_number else text
-        return parse_options({"plots": False, **options, **values}, "api", "sweep")
-
-    return run_sweep(
-        SweepOptions(
-            settings=settings,
-            runs=tuple(map(parse, settings)),
-            rounds=rounds,
-            tolerance=parse_tolerance(tolerance),
-            label=label,
-            output=None if output is None else Path(output),
-            export=export,
-            force=force,
-        )
-    )
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    """One value, or several, as text, each once."""
-    is_one = isinstance(values, (str, int, float))
-    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
-
-
-def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:
-    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results. Lines
-    about what happens go to `notify`, and progress to standard error."""
-    from commbench.answers.sweep import session
-    from commbench.runner.planning import restored_process_state
-
-    with restored_process_state():
-        return session.start(options, notify)
-
-
-def resume_sweep(
-    sweep: str | Path,
-    *,
-    tolerance: float | None = None,
-    export: str | None = None,
-    notify: Callable[[str], None] = ignore,
-) -> SweepResult:
-    """Measure what is missing of a sweep: its folder, or its name under results/."""
-    from commbench.answers.sweep import session
-    from commbench.runner.planning import restored_process_state
-
-    with restored_process_state():
-        return session.resume(str(sweep), notify, tolerance, export)
 
 
 def load_sweep(sweep: str | Path) -> SweepResult:

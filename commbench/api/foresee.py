@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load, load_rows
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
 from commbench.readers.source import ImportHints
@@ -164,9 +164,7 @@ def _parse_ranks(given: int | str | Sequence[int | str]) -> tuple[int, ...]:
     if re.fullmatch(r"[0-9,:x+ -]+", text):
         with suppress(UsageError):
             return parse_sizes(text)
-    raise UsageError(
-        f"{text!r} are no numbers of ranks", "write 512, or 8,64,512, or 8-512 to double"
-    )
+    raise wrong_value(text, "are no numbers of ranks", "write 512, or 8,64,512, or 8-512 to double")
 
 
 MOST_TENSORS = 1 << 16

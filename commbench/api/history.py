@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.rules import Rule
 from commbench.answers.history.document import RunsOfHistory, points_csv
 from commbench.answers.history.history import Trend, find_baseline, find_trend
-from commbench.answers.history.records import Added, HistoryRun
-from commbench.answers.history.store import HISTORY, History, open_history
+from commbench.answers.history.records import Added, HistoryRun, System
+from commbench.answers.history.store import HISTORY, History, Keep, open_history
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import CommbenchError, UsageError
 from commbench.output.text import list_some
+from commbench.plan.case import Case
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
 from commbench.units import parse_sizes, parse_tolerance
@@ -90,7 +92,7 @@ def show(
     """
     chosen, within = _chosen(op, size, node), parse_tolerance(tolerance)
     with _open(db) as history:
-        found = find_trend(history, **chosen, tolerance=within)
+        found = find_trend(history, chosen, within)
         if not found.series:
             raise UsageError(f"no row of {history.path} is chosen", _known(history))
         return found
@@ -106,7 +108,7 @@ def export(
 ) -> str:
     """All points of the rows that are chosen as `show` does, as CSV in SI units."""
     with _open(db) as history:
-        return points_csv(history.series(**_chosen(op, size, node)))
+        return points_csv(history.series(_chosen(op, size, node)))
 
 
 @with_known_keywords
@@ -131,10 +133,15 @@ def forget(
         return [*found.values()]
 
 
-def _chosen(op: str | None, size: str | None, node: str | None) -> dict[str, Any]:
+def _chosen(op: str | None, size: str | None, node: str | None) -> Keep:
     """What chooses series."""
-    operation = find_operation(op).name if op else ""
-    return {"operation": operation, "sizes": parse_sizes(size) if size else (), "node": node or ""}
+    operation, sizes = find_operation(op).name if op else "", parse_sizes(size) if size else ()
+
+    def keep(system: System, case: Case) -> bool:
+        is_named = operation in ("", case.operation) and (not node or node == system.node)
+        return is_named and (not sizes or named_bytes(case) in sizes)
+
+    return keep
 
 
 def _known(history: History) -> str:
@@ -150,6 +157,6 @@ def as_baseline(
     with open_history(db) as history:
         baseline = find_baseline(history, run, node or "")
     return [
-        rule._replace(remarks=lambda _: baseline.notes) if rule.limit.needs_baseline else rule
+        rule._replace(remarks=baseline.notes) if rule.limit.needs_baseline else rule
         for rule in rules
     ], baseline.run

@@ -184,10 +184,9 @@ def expect(
     fabric = links.make_fabric(model, links.parse_nics(nic, model) if nic else None)
     if link:
         own = links.parse_peak(link, "--link")
-        given_link = links.Link(
-            own.name, (), "the given link", own.bytes_per_second, "accelerator", "", ""
-        )
-        fabric = fabric._replace(link=links.find_link(own.name) if own.source else given_link)
+        if not own.source:
+            own = own._replace(what="the given link", per="accelerator")
+        fabric = fabric._replace(link=own)
     operation = find_operation(op or DEFAULT_OPERATION)
     if operation.busbw_factor is None:
         raise UsageError(f"{operation.name} has no bandwidth", "give another --op: all_reduce")

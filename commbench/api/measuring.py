@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from commbench.api.runs import Run
 from commbench.api.words import worded
@@ -22,12 +23,80 @@ from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
-from commbench.validation import as_path
+from commbench.validation import Annotation, as_path, readable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from commbench.api.keywords import MeasureKeywords, RunKeywords
+    from commbench.api.keywords import (
+        MeasureKeywords,
+        PairsKeywords,
+        ReplayKeywords,
+        RunKeywords,
+        SoakKeywords,
+    )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Signature(inspect.Signature):
+    """A signature of many keywords: `help` prints each in a line, as it does since Python 3.13."""
+
+    def __str__(self) -> str:
+        names = [f"    {each},\n" for each in self.parameters.values()]
+        names.insert(sum(p.kind != _BY_NAME for p in self.parameters.values()), "    *,\n")
+        return f"(\n{''.join(names)}) -> {self.return_annotation}"
+
+
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+KEYWORDS: dict[str, tuple[str, ...]] = {}
+"""The options of a run that each function takes as keywords, beside its own."""
+
+
+def takes_options(
+    names: Iterable[str] = RUN_OPTIONS,
+    defaults: Mapping[str, Any] = {},
+    *users: str,
+    is_explained: bool = False,
+) -> Callable[[F], F]:
+    """Give a function a signature with these options in place of `**options`, without those that
+    its users refuse. `defaults` are those that differ from the options'. Its documentation explains
+    the options, or names the function that does."""
+
+    def describe(function: F) -> F:
+        own = {**inspect.signature(function).parameters}
+        del own["options"]
+        refused = {*users, "api"}
+        options = [
+            option
+            for option in map(RUN_OPTIONS.__getitem__, names)
+            if not (option.sets or option.name in own or refused.intersection(option.refused_by))
+        ]
+        KEYWORDS[function.__name__] = tuple(option.name for option in options)
+        usual, lines = {"plots": False, "sizes": DEFAULT_SIZES, **defaults}, []
+        for option in options:
+            default = usual.get(option.name, option.default)
+            default = (default or (None,))[0] if isinstance(default, tuple) else default
+            kind = Annotation(option.annotation)
+            named = inspect.Parameter(option.name, _BY_NAME, annotation=kind, default=default)
+            own[option.name] = named
+            text = f": {option.default_text}" if default in (None, "") else ""
+            lines += [f"{option.name} : {kind}, default {default!r}{text.rstrip(': ')}"]
+            about = worded(f"    {option.help}")
+            lines += textwrap.wrap(about, 84, subsequent_indent="    ", break_on_hyphens=False)
+        about = inspect.cleandoc(function.__doc__ or "")
+        more = "Parameters\n----------\n" + "\n".join(lines)
+        more = more if is_explained else "help(commbench.run) explains the keywords it has, too."
+        function.__doc__ = f"{about}\n\n{more}"
+        of_all = sorted(readable(own.values()), key=attrgetter("kind"))
+        made = _Signature(
+            of_all, return_annotation=Annotation(inspect.signature(function).return_annotation)
+        )
+        function.__signature__ = made  # type: ignore[attr-defined]
+        return function
+
+    return describe
 
 
 class _Recorder:
@@ -47,6 +116,7 @@ class _Recorder:
         print_error(error.message, error.hint, error.details)
 
 
+@takes_options(is_explained=True)
 def run(**options: Unpack[RunKeywords]) -> Run:
     """Measure collectives on ranks that are launched from here, and return the recorded run.
 
@@ -206,7 +276,8 @@ def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOpt
     return parse_options(given, *users)
 
 
-def pairs(*, quick: bool = False, **options: Unpack[RunKeywords]) -> Run:
+@takes_options(PAIRS_OPTIONS, PAIRS_DEFAULTS)
+def pairs(*, quick: bool = False, **options: Unpack[PairsKeywords]) -> Run:
     """Measure latency and bandwidth of every pair of ranks, to find a slow rank, host or link.
 
     The ranks are launched from here. The keywords are options of `commbench pairs`, such as
@@ -253,7 +324,8 @@ def replay_options(
     return parse_options({**defaults, **options, "workload": as_path("workload", workload)}, *users)
 
 
-def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -> Run:
+@takes_options(REPLAY_OPTIONS, REPLAY_DEFAULTS)
+def replay(workload: Workload | str | Path, /, **options: Unpack[ReplayKeywords]) -> Run:
     """Replay the collectives of a training step, and return the recorded run.
 
     `workload` is the file that `commbench workload` wrote, or what `commbench.workload` returned.
@@ -281,7 +353,8 @@ def soak_options(*users: str, **options: Any) -> RunOptions:
     return parse_options(given, *users)
 
 
-def soak(**options: Unpack[RunKeywords]) -> Run:
+@takes_options(SOAK_OPTIONS)
+def soak(**options: Unpack[SoakKeywords]) -> Run:
     """Measure and check all cases again and again, and return the recorded run.
 
     The ranks are launched from here. The keywords are options of `commbench soak`, such as
@@ -291,6 +364,7 @@ def soak(**options: Unpack[RunKeywords]) -> Run:
     return _record(soak_options("api", **{"plots": False, **options}))
 
 
+@takes_options(RUN_OPTIONS, {}, "measure", is_explained=True)
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
     """Measure on a process group of the job that calls this, as started by torchrun.
 
@@ -308,66 +382,6 @@ def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
     recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
     require_correct(recorded)
     return recorded
-
-
-class _ShortSignature(inspect.Signature):
-    """A signature with all keywords that `help` prints in a few words; the docstring lists them."""
-
-    def __str__(self) -> str:
-        return "(**options) -> commbench.Run"
-
-    def format(self, **_: Any) -> str:
-        """What `help` prints since Python 3.13."""
-        return str(self)
-
-
-def find_keywords(*users: str) -> dict[str, str]:
-    """The options that these users take as keywords, by name, each with its type."""
-    return {
-        name: option.annotation
-        for name, option in RUN_OPTIONS.items()
-        if not option.sets and not {*option.refused_by}.intersection(users)
-    }
-
-
-def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_full: bool) -> None:
-    """Give the function a signature of these options beside its own keywords, and list them in its
-    docstring, in full or by name only. `given` are defaults that those of the options are not."""
-    own = inspect.signature(function).parameters.values()
-    usual = {"plots": False, "sizes": DEFAULT_SIZES, **given}
-    options = [RUN_OPTIONS[name] for name in names]
-    defaults = {option.name: usual.get(option.name, option.default) for option in options}
-    for name, default in defaults.items():
-        defaults[name] = (default or (None,))[0] if isinstance(default, tuple) else default
-    parameters = [
-        inspect.Parameter(name, _BY_NAME, annotation=RUN_OPTIONS[name].annotation, default=default)
-        for name, default in defaults.items()
-    ]
-    parameters += [parameter for parameter in own if parameter.kind == _BY_NAME]
-    changed = [f"{name}={defaults[name]!r}" for name in given if name in defaults]
-    lines = [f"Keywords, which help(commbench.run) explains: {', '.join(defaults)}."]
-    lines += [f"Other defaults than those of run: {', '.join(changed)}."] * bool(changed)
-    lines = [line for text in lines for line in textwrap.wrap(text, 88)]
-    if is_full:
-        lines = ["Parameters", "----------"]
-        for option in options:
-            text, default = option.default_text, defaults[option.name]
-            meaning = f": {text}" if default in (None, "") and text else ""
-            head = f"{option.name} : {option.annotation}, default {default!r}{meaning}"
-            lines.append(worded(head))
-            lines += textwrap.wrap(
-                worded(f"    {option.help}"), 84, subsequent_indent="    ", break_on_hyphens=False
-            )
-    function.__signature__ = _ShortSignature(parameters, return_annotation=Run)
-    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
-
-
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY
-_KEYWORDS = find_keywords("api")
-_document(run, _KEYWORDS, {}, is_full=True)
-_document(measure, find_keywords("api", "measure"), {}, is_full=True)
-_document(pairs, filter(_KEYWORDS.get, PAIRS_OPTIONS), PAIRS_DEFAULTS, is_full=False)
-_document(soak, filter(_KEYWORDS.get, SOAK_OPTIONS), {}, is_full=False)
 
 
 def plan_options(options: RunOptions) -> PlannedRun:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.plan.links import parse_peak
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import as_path, brief, choose
+from commbench.validation import as_path, choose
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from commbench.answers.compare.comparison import Comparison
     from commbench.answers.explain.explanation import Explanation
     from commbench.answers.pairs.matrix import RankMatrix
-    from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.replay.replay import ReplayResult
     from commbench.answers.show.lists import RunList
     from commbench.answers.soak.soak import SoakResult
     from commbench.answers.sweep.result import SweepResult
@@ -54,11 +54,13 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
         return as_loaded_run(self).rows
 
-    def frame(self) -> DataFrame:
-        """A pandas DataFrame with a row per case and the columns of results.csv."""
-        from commbench.analysis.load import as_loaded_run
+    def frame(self, *, all_columns: bool = False) -> DataFrame:
+        """A pandas DataFrame with a row per case and the columns of results.csv: those that every
+        run has or this one fills. `all_columns` has the others, too."""
+        from commbench.analysis.load import as_loaded_run, filled
 
-        return as_loaded_run(self).frame()
+        found = as_loaded_run(self).frame()
+        return found if all_columns else filled(found)
 
     def text(
         self,
@@ -88,8 +90,8 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
         return pair_matrices(self)
 
-    def replay(self, peak: str | None = None) -> tuple[StepReplay, ...]:
-        """What each step of a replay took in the trace, and takes here, in seconds; empty for
+    def replay(self, peak: str | None = None) -> ReplayResult:
+        """The steps of a replay: what each took in the trace, and takes here, in seconds; empty for
         another run. `peak` is a speed such as "450GB/s"."""
         from commbench.answers.replay.replay import analyse_replay
 
@@ -128,6 +130,12 @@ def ignore(line: str) -> None:
     """Take no notice of a line."""
 
 
+def texts(values: Any) -> tuple[str, ...]:
+    """One value, or several, as text, each once."""
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
+
+
 def load(
     run: AnyRun,
     *,
@@ -162,16 +170,18 @@ def list_runs() -> RunList:
     return RunList(sorted(run_folder.list_stored_runs(), reverse=True), run_folder.list_sweeps())
 
 
-def frame(*runs: AnyRun) -> DataFrame:
-    """One pandas DataFrame of several runs: the columns of results.csv after `run`, the run's name.
+def frame(*runs: AnyRun, all_columns: bool = False) -> DataFrame:
+    """One pandas DataFrame of several runs: the columns of results.csv after `run`, the run's name;
+    those that every run has or one of these fills. `all_columns` has the others, too.
 
     Values that were not measured are `pandas.NA`. Raises RecordsError for what is no run.
     """
-    from commbench.analysis.load import join_frames
+    from commbench.analysis.load import filled, join_frames
 
     if not runs:
         raise UsageError("there is no run to show", "name at least one run")
-    return join_frames([load_rows(run) for run in runs])
+    found = join_frames([load_rows(run) for run in runs])
+    return found if all_columns else filled(found)
 
 
 def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> Drawn:
@@ -320,7 +330,7 @@ def _require_run(run: Any) -> schema.Run | LoadedRun:
     from commbench.analysis.load import LoadedRun
 
     if not isinstance(run, schema.Run | LoadedRun):
-        raise UsageError(f"{brief(run)} is no run", "give a Run, or the path or the label of one")
+        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
     return run
 
 

@@ -253,7 +253,7 @@ def make_function(name: str) -> Callable[..., None]:
             else:
                 carry_out(**given)
         except UsageError as error:
-            error.begin_with_option(flags)
+            error.name_option(flags)
             raise
 
     known: dict[str, inspect.Parameter] = {}

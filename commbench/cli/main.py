@@ -58,7 +58,7 @@ def commbench(
 def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
     _prepare_streams()
-    errors.CommbenchError.front_end = __name__
+    errors.CommbenchError.worded = worded
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
@@ -77,8 +77,8 @@ def main() -> NoReturn:
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
-            of_folder = "-o" in sys.argv and error.message.startswith("unknown reduce op")
-            hint = error.hint + ("; a folder is --output" if of_folder else "")
+            of_folder = "-o" in sys.argv and getattr(error, "about", "") == "--reduce-op"
+            hint = error.hint + "; a folder is --output" * of_folder
             print_error(error.message, hint, error.details)
         code = error.exit_code
     except Exception as error:

@@ -146,10 +146,16 @@ COMPARE = {
     "others": argument("B...", "The runs that are compared with A.", list[str]),
     "tolerance": Option("PART", "Differences up to this count as the same."),
     "force": FORCE,
-    "format": Option("FORMAT", "text, markdown, html, json or csv.", type=str, default="text"),
+    "format": Option(
+        "FORMAT", "text, markdown, html, json or csv.  [default: by the ending of FILE, else text]",
+        type=str,
+    ),
     "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
     "plot": Option("FILE", "Draw one picture into a new file: .png, .svg, .pdf.", type=Path),
-    "output": Option("DIR", "Draw a picture of each operation into this folder.", type=Path),
+    "output": Option(
+        "FILE|DIR", "New file: .txt, .md, .html or .json. Or a picture of each operation in this "
+        "folder, or one: .png, .svg, .pdf.  [default: print the text]", type=Path,
+    ),
     "fail_if_slower": switch(
         "Exit with 1 if any row or range of sizes is slower, with 7 if ranks waited for a core."
     ),
@@ -175,7 +181,7 @@ CHECK = {
     "force": FORCE._replace(group=VERDICT),
     "junit": JUNIT,
     "json": Option("FILE.json", "Write the verdict and all rows to a new file.", OUTPUT, Path),
-    "verbose": switch("Print every row, not only 20 that fail or are undecided.", OUTPUT),
+    "verbose": switch("Print every row, not only 8 that fail or are undecided.", OUTPUT),
     **AS_DOCUMENT,
     **FILE_HINTS,
 }  # fmt: skip

@@ -190,6 +190,7 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
             _without_agent_logs(),
             _noted_signals(),
         ):
+            errors.raise_dropped_interruption()
             elastic_launch(config, function)(argument)
     except SignalException as signalled:
         return AgentResult({}, signalled.sigval)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import combining, east_asian_width
@@ -163,6 +163,11 @@ def list_some(names: Sequence[str], most: int) -> str:
 def join_words(words: Sequence[str], last: str = "and") -> str:
     """The words in a sentence: `a, b and c`."""
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def span(write: Callable[[Any], str], values: Collection[Any]) -> str:
+    """The least and the greatest value: `2 to 5`; one text where both are written alike."""
+    return " to ".join(dict.fromkeys(map(write, (min(values), max(values)))))
 
 
 def read_sections(path: Path) -> dict[str, str]:

@@ -12,10 +12,9 @@ callers. TensorPipe's variables (`TP_`) are absent: no collective reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError, closest, name_error
+from commbench.errors import UsageError, closest, name_error, value_error, wrong_value
 from commbench.plan.links import read_table
 from commbench.validation import by_name
 
@@ -131,13 +130,9 @@ class VariableFamily(NamedTuple):
     """Whether no other name with this prefix is read."""
 
 
-@cache
 def variable_families() -> tuple[VariableFamily, ...]:
     """Every family in `data/variables.csv`. The first one whose prefix begins a name counts."""
-    return read_table(
-        "variables.csv", VariableFamily, backends=lambda text: tuple(text.split()),
-        names=lambda text: tuple(text.split()), is_complete=bool,
-    )  # fmt: skip
+    return read_table("variables.csv", VariableFamily)
 
 
 def find_family(name: str) -> VariableFamily | None:
@@ -184,7 +179,6 @@ class NcclOption(NamedTuple):
     """One option."""
 
     name: str
-    help: str
     values: Mapping[str, int] | None = None
     """The values that it has, by the words for them; None: any whole number from 0."""
     is_text: bool = False
@@ -193,23 +187,17 @@ class NcclOption(NamedTuple):
 
 
 NCCL_OPTIONS = by_name(
-    NcclOption(
-        "cta_policy", "what NCCL saves: default, efficiency, zero",
-        {"default": 0, "efficiency": 1, "zero": 2},
-    ),
-    NcclOption("min_ctas", "fewest thread blocks of a kernel"),
-    NcclOption("max_ctas", "most thread blocks of a kernel"),
-    NcclOption("cga_cluster_size", "thread blocks of a cluster"),
-    NcclOption("nvls_ctas", "thread blocks of NVLS kernels"),
-    NcclOption("collnet_enable", "in-network reduction", _SWITCH),
-    NcclOption("traffic_class", "traffic class of the network"),
-    NcclOption("net_name", "the network plugin", is_text=True),
-    NcclOption("split_share", "share resources with communicators split off", _SWITCH),
-    NcclOption(
-        "is_high_priority_stream", "streams of high priority", {"0": False, "1": True},
-        is_of_group=True,
-    ),
-)  # fmt: skip
+    NcclOption("cta_policy", {"default": 0, "efficiency": 1, "zero": 2}),  # what NCCL saves
+    NcclOption("min_ctas"),  # fewest thread blocks of a kernel
+    NcclOption("max_ctas"),  # most thread blocks of a kernel
+    NcclOption("cga_cluster_size"),  # thread blocks of a cluster
+    NcclOption("nvls_ctas"),  # thread blocks of NVLS kernels
+    NcclOption("collnet_enable", _SWITCH),  # in-network reduction
+    NcclOption("traffic_class"),  # of the network
+    NcclOption("net_name", is_text=True),  # the network plugin
+    NcclOption("split_share", _SWITCH),  # share resources with communicators split off
+    NcclOption("is_high_priority_stream", {"0": False, "1": True}, is_of_group=True),
+)
 
 
 def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -221,17 +209,14 @@ def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:
             continue
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            raise UsageError(
-                f"--nccl-option {text.strip()!r} is not NAME=VALUE",
-                "write for example --nccl-option cta_policy=zero",
-            )
+            hint = "write for example --nccl-option cta_policy=zero"
+            raise wrong_value(text.strip(), "is not NAME=VALUE", hint, "--nccl-option")
         name = name.lower().replace("-", "_")
         if name not in NCCL_OPTIONS:
             raise name_error("NCCL option", name, list(NCCL_OPTIONS))
         if found.setdefault(name, value) != value:
-            raise UsageError(
-                f"--nccl-option gives {name} twice: {found[name]} and {value}", "leave out one"
-            )
+            trouble = f"gives {name} twice: {found[name]} and {value}"
+            raise value_error("--nccl-option", trouble, "leave out one")
         read_value(name, value)
     return tuple(f"{name}={value}" for name, value in found.items())
 
@@ -243,12 +228,12 @@ def read_value(name: str, text: str) -> int | str:
         return text
     if option.values is None:
         if not text.isdecimal():
-            raise UsageError(f"--nccl-option {name} cannot be {text!r}", "give a whole number")
+            trouble = f"{name} cannot be {text!r}"
+            raise value_error("--nccl-option", trouble, "give a whole number")
         return int(text)
     if text not in option.values:
-        raise UsageError(
-            f"--nccl-option {name} cannot be {text!r}", f"it is one of {', '.join(option.values)}"
-        )
+        hint = f"it is one of {', '.join(option.values)}"
+        raise value_error("--nccl-option", f"{name} cannot be {text!r}", hint)
     return option.values[text]
 
 

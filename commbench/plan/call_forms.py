@@ -10,11 +10,11 @@ program tests its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from commbench.errors import UsageError
+from commbench.errors import wrong_value
 from commbench.plan import compression
 from commbench.plan.compression import Compression
 from commbench.plan.operation import Operation, Works
@@ -91,41 +91,24 @@ _DIRECT = (
 """Makes the call and waits; only starts it."""
 
 
-def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    for part in b.tensors:
-        call(dist, part)
-
-
 def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     return Works([call(dist, part, async_op=True) for part in b.tensors])
 
 
-def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    with _coalescing(dist, b):
-        for part in b.tensors:
-            call(dist, part)
-
-
-def _start_coalesced(call: Callable[..., Any], dist: Any, b: Any) -> Any:
-    with _coalescing(dist, b, async_ops=True) as batch:
-        for part in b.tensors:
-            call(dist, part, async_op=True)
-    return batch
-
-
-@contextmanager
-def _coalescing(dist: Any, b: Any, async_ops: bool = False) -> Iterator[Any]:
-    """torch's coalescing manager. What a backend refuses would leave torch's list of calls behind,
-    and later calls would only be added to it."""
+def _coalesced(call: Callable[..., Any], dist: Any, b: Any, async_op: bool = False) -> Any:
+    """The calls in torch's coalescing manager. What a backend refuses would leave torch's list of
+    calls behind, and later calls would only be added to it."""
     c10d, device = dist.distributed_c10d, b.send.device
     try:
         # With a device, the backend itself groups the calls; a CPU's has no such function.
         of_backend = None if device.type == "cpu" else device
-        with c10d._coalescing_manager(b.group, of_backend, async_ops) as batch:
-            yield batch
+        with c10d._coalescing_manager(b.group, of_backend, async_op) as batch:
+            for part in b.tensors:
+                call(dist, part, async_op=async_op)
     except BaseException:
         c10d._world.pg_coalesce_state.pop(b.group or dist.group.WORLD, None)
         raise
+    return batch
 
 
 def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -134,25 +117,9 @@ def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
     b.copy_out()
 
 
-class _CopiedWork(NamedTuple):
-    """A call of a flat tensor that is under way; its result is copied when it is waited for."""
-
-    work: Any
-    copy_out: Callable[[], object]
-
-    def wait(self) -> None:
-        self.work.wait()
-        self.copy_out()
-
-
-def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> _CopiedWork:
+def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     b.copy_in()
-    return _CopiedWork(call(dist, b.flat, async_op=True), b.copy_out)
-
-
-def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
-    for call, buffers in b.steps:
-        call(dist, buffers)
+    return Works([call(dist, b.flat, async_op=True)], b.copy_out)
 
 
 def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
@@ -167,26 +134,15 @@ def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     works.wait()
 
 
-def _composition(operation: str, *steps: str) -> CallForm:
-    """The form of an operation that consists of others."""
-    name = "+".join(steps)
-    calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
-    return CallForm(
-        name, f"{operation} as {' and '.join(steps)}", calls, _in_steps,
-        operations=(operation,), steps=steps,
-    )  # fmt: skip
-
-
 def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: Any) -> CallForm:
     """A form that sends fewer bytes."""
     operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
     return CallForm(
-        name, summary, calls, lambda _, __, b: b.compressed.run(), operations=operations,
-        compression=how, **facts,
+        name, f"compressed: {summary}", calls, lambda _, __, b: b.compressed.run(),
+        operations=operations, compression=how, **facts,
     )  # fmt: skip
 
 
-_EXCHANGED = "all_to_all, float32 sum, all_gather"
 CALL_FORMS = by_name(
     CallForm(
         DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
@@ -197,8 +153,8 @@ CALL_FORMS = by_name(
         several=True, is_reference=True,
     ),
     CallForm(
-        "separate", "a call for each tensor, each waited for", "call, K times", _separate,
-        one=False, several=True,
+        "separate", "a call for each tensor, each waited for", "call, K times",
+        lambda call, dist, b: [call(dist, part) for part in b.tensors], one=False, several=True,
     ),
     CallForm(
         "async", "a call for each with async_op=True, then waits",
@@ -208,14 +164,23 @@ CALL_FORMS = by_name(
     CallForm(
         "coalesced", "a call for each in torch's coalescing manager",
         "with _coalescing_manager(): call, K times", _coalesced,
-        _start_coalesced, one=False, several=True, is_coalesced=True,
+        partial(_coalesced, async_op=True), one=False, several=True, is_coalesced=True,
     ),
     CallForm(
         "flat_copy", "copies into one tensor, one call, copies back",
         "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
         has_flat=True,
     ),
-    *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+    *(
+        CallForm(
+            "+".join(steps), f"{o.name} as {' and '.join(steps)}",
+            " + ".join(OPERATIONS[step].torch_call for step in steps),
+            lambda _, dist, b: [call(dist, buffers) for call, buffers in b.steps],
+            operations=(o.name,), steps=steps,
+        )
+        for o in OPERATIONS.values()
+        for steps in o.compositions
+    ),
     CallForm(
         "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
         _sends_and_receives,
@@ -228,28 +193,22 @@ CALL_FORMS = by_name(
         )
         for before, name in enumerate(("first", "second"))
     ),
+    _compressed("bf16", "cast to bfloat16", "cast, call, cast", compression.cast("bfloat16")),
+    _compressed("fp16", "cast to float16", "cast, call, cast", compression.cast("float16")),
     *(
-        _compressed(name, f"compressed: cast to {short}", "cast, call, cast", how)
-        for name, short, how in (
-            ("bf16", "bfloat16", compression.CAST_BF16), ("fp16", "float16", compression.CAST_FP16),
+        _compressed(
+            name, f"{dtype}, a scale for {compression.SCALED} elements",
+            "all_to_all, float32 sum, all_gather", compression.scaled(dtype),
+            is_divided_by_ranks=True,
         )
+        for name, dtype in (("int8", "int8"), ("fp8", "float8_e4m3fn"))
     ),
     *(
         _compressed(
-            name, f"compressed: {short}, a scale for {compression.SCALED} elements", _EXCHANGED,
-            how, is_divided_by_ranks=True,
+            f"powersgd:{columns}", f"two factors of rank {columns}", "all_reduce of each factor",
+            compression.powersgd(columns),
         )
-        for name, short, how in (
-            ("int8", "int8", compression.SCALED_INT8),
-            ("fp8", compression.FP8, compression.SCALED_FP8),
-        )
-    ),
-    *(
-        _compressed(
-            f"powersgd:{columns}", f"compressed: two factors of rank {columns}",
-            "all_reduce of each factor", how,
-        )
-        for columns, how in compression.POWERSGD.items()
+        for columns in compression.POWERSGD_RANKS
     ),
 )  # fmt: skip
 
@@ -277,10 +236,11 @@ def parse_tensors(text: str) -> str:
         return str(int(text))
     name, _, bucket = text.partition(":")
     if name != DDP:
-        raise UsageError(
-            f"--tensors {text!r} is neither a number nor a split",
+        raise wrong_value(
+            text, "is neither a number nor a split",
             "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel",
-        )
+            "--tensors",
+        )  # fmt: skip
     return f"{DDP}:{format_size(parse_size(bucket) if bucket else DDP_BUCKET)}"
 
 

@@ -342,7 +342,8 @@ class Case(NamedTuple):
         own = 0
         counts = call_forms.split_count(self.tensors, self.count, self.granule_bytes)
         for count, number in Counter(counts).items():
-            own += number * sum(map(_align, self._of_one_tensor(count)._kept_bytes(rank)))
+            kept = self._of_one_tensor(count)._kept_bytes(rank)
+            own += number * sum(-(-size // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT for size in kept)
         flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
         return own + (flat and flat + PAGE)
 
@@ -350,7 +351,3 @@ class Case(NamedTuple):
         """The bytes of each buffer of one tensor; in place there is one."""
         send, receive = self.buffer_bytes(rank)
         return (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
-
-
-def _align(size_bytes: int) -> int:
-    return -(-size_bytes // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT

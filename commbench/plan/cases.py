@@ -19,7 +19,7 @@ from commbench.plan.compression import SUMS
 from commbench.plan.computations import why_no_computation
 from commbench.plan.dimensions import DIMENSIONS, EAGER, GRAPH, ISOLATED
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.groups import TOGETHER, common_blocks
+from commbench.plan.groups import TOGETHER, Layout, common_blocks
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
@@ -86,10 +86,8 @@ def _parts(plan: Plan) -> Iterator[tuple[Operation, Plan]]:
     for name in plan.operations:
         yield OPERATIONS[name], plan
     if any(name in REGISTERED for name in plan.memory):
-        largest = replace(
-            plan, sizes=tuple(sorted(plan.sizes)[-1:]), mesh="", mesh_order="", over=(),
-            groups="", group_size=None, group_stride=None, concurrency=TOGETHER,
-        )  # fmt: skip
+        size = tuple(sorted(plan.sizes)[-1:])
+        largest = replace(plan, sizes=size, concurrency=TOGETHER, **Layout()._asdict())
         for operation in OPERATIONS.values():
             if operation.registers and operation.name not in plan.operations:
                 yield operation, largest

@@ -86,7 +86,7 @@ def factors(count: int, columns: int) -> tuple[int, int, int]:
     return height, width, min(columns, width)
 
 
-def _cast(dtype: str) -> Compression:
+def cast(dtype: str) -> Compression:
     """A cast to a shorter element type, in which the operation's own call then adds."""
     short = DTYPES[dtype]
     unit = short.epsilon / 2
@@ -100,8 +100,14 @@ def _cast(dtype: str) -> Compression:
     )
 
 
-def _scaled(dtype: str, largest: float, unit: float) -> Compression:
+LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0}
+"""The largest value of a block becomes this one."""
+
+
+def scaled(dtype: str) -> Compression:
     """A byte for each element, and a scale for each block; sums in float32."""
+    largest = LARGEST[dtype]
+    unit = DTYPES[dtype].epsilon / 2 or 0.5 / largest
     return Compression(
         lambda worker, *given: worker.scaled(*given, dtype, largest),
         lambda count, _, ranks: (ranks - 1) * part_bytes(count // ranks),
@@ -112,7 +118,7 @@ def _scaled(dtype: str, largest: float, unit: float) -> Compression:
     )
 
 
-def _powersgd(columns: int) -> Compression:
+def powersgd(columns: int) -> Compression:
     """Two factors of the matrix, as PowerSGD does (Vogels et al., arXiv 1905.13727)."""
 
     def exchange_bytes(count: int, size_bytes: int, ranks: int) -> int:
@@ -128,12 +134,3 @@ def _powersgd(columns: int) -> Compression:
         lambda worker, *given: worker.powersgd(*given, columns),
         exchange_bytes, space_bytes, ("float32", "float64"), of="matrix",
     )  # fmt: skip
-
-
-INT8_LARGEST, FP8_LARGEST = 127.0, 448.0
-"""The largest value of a block becomes this one."""
-FP8 = "float8_e4m3fn"
-CAST_BF16, CAST_FP16 = _cast("bfloat16"), _cast("float16")
-SCALED_INT8 = _scaled("int8", INT8_LARGEST, 0.5 / INT8_LARGEST)
-SCALED_FP8 = _scaled(FP8, FP8_LARGEST, DTYPES[FP8].epsilon / 2)
-POWERSGD = {columns: _powersgd(columns) for columns in POWERSGD_RANKS}

@@ -47,7 +47,6 @@ class ComputationKind(NamedTuple):
     """One kind of computation. What follows the colon of its text is its `detail`: a shape."""
 
     name: str
-    summary: str
     parse: Callable[[str], str]
     """The normal form of a detail; raises UsageError for one that is wrong."""
     defaults: Callable[[str], tuple[str, ...]]
@@ -131,15 +130,15 @@ def _make_memory(torch: Any, device: Any, _: int, detail: str) -> tuple[Unit, st
     return copy_next, f"copy of {format_size(pieces[0][0].numel())}"
 
 
+# A product of matrices, M x K by K x N; on GPUs of bfloat16, else of float32. And copies of memory;
+# the number is the bytes of source and target together.
 COMPUTATIONS = by_name(
     ComputationKind(
-        "matmul", "a product of matrices, M x K by K x N; on GPUs of bfloat16, else of float32",
-        parse=_parse_matmul, bytes_of=_matmul_bytes, make=_make_matmul,
+        "matmul", parse=_parse_matmul, bytes_of=_matmul_bytes, make=_make_matmul,
         defaults=lambda device: ("128x128x128",) if device == "cpu" else (EXACT, RAGGED),
     ),
     ComputationKind(
-        "memory", "copies of memory; the number is the bytes of source and target together",
-        parse=_parse_memory, bytes_of=parse_size, make=_make_memory,
+        "memory", parse=_parse_memory, bytes_of=parse_size, make=_make_memory,
         defaults=lambda device: ("32M",) if device == "cpu" else ("1G",),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, 
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.groups import CONCURRENCY_CHOICES
+from commbench.plan.groups import CONCURRENCY_CHOICES, group_choices
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
 from commbench.plan.operations import OPERATIONS
 from commbench.validation import brief, by_name
@@ -162,13 +162,14 @@ def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return expand(plan.buffers, BUFFER_MODES)
 
 
-def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if plan.placement == NATURAL or not any(operation.placements):
-        return operation.placements[:1]
-    return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+def _chosen(own: tuple[str, ...], choice: str) -> tuple[str, ...]:
+    """The values that a choice means for an operation with these, the first of which is natural."""
+    if choice == NATURAL or not any(own):
+        return own[:1] or ("",)
+    return own if choice in (ALL_PLACEMENTS, pairs.ALL_P2P_CALLS) else (choice,)
 
 
-def _none(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+def _none(*_: object) -> tuple[str, ...]:
     """Of a dimension whose values come with another one, or from a workload (plan.replay)."""
     return ("",)
 
@@ -186,14 +187,6 @@ def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if operation.memory or not operation.has_data:
         return (operation.memory or DEFAULT_MEMORY,)
     return plan.memory
-
-
-def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
-    if not operation.p2p_calls:
-        return ("",)
-    if plan.p2p_call == pairs.DEFAULT_P2P_CALL:
-        return operation.p2p_calls[:1]
-    return operation.p2p_calls if plan.p2p_call == pairs.ALL_P2P_CALLS else (plan.p2p_call,)
 
 
 def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -257,7 +250,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda root: "" if root is None else f"root {root}",
         is_qualifier=True, is_integer=True,
     ),
-    _dimension("placement", _placements, choices=PLACEMENT_CHOICES),
+    _dimension(
+        "placement", lambda plan, o: _chosen(o.placements, plan.placement),
+        choices=PLACEMENT_CHOICES,
+    ),
     _dimension(
         "timing",
         lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand(plan.timing, TIMING_MODES),
@@ -271,7 +267,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
     _dimension(
         "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
     ),
-    _dimension("p2p_call", _p2p_calls, choices=pairs.P2P_CALL_CHOICES),
+    _dimension(
+        "p2p_call", lambda plan, o: _chosen(o.p2p_calls, plan.p2p_call),
+        choices=pairs.P2P_CALL_CHOICES,
+    ),
     _dimension("pairs", _pairs, title=pairs.pairs_title, is_qualifier=True),
     _dimension(
         "window", lambda plan, o: (plan.window if o.has_window else None,),
@@ -292,8 +291,9 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
     ),
     _dimension(
-        "group", lambda plan, _: plan.group_choices(), "over", option="--over", joint=GROUP_FIELDS,
-        title=lambda name: f"over {name}" if name else "", is_qualifier=True,
+        "group", lambda plan, _: group_choices(plan.group_sets, plan.concurrency), "over",
+        option="--over", joint=GROUP_FIELDS, is_qualifier=True,
+        title=lambda name: f"over {name}" if name else "",
     ),
     _dimension("concurrency", _none, choices=CONCURRENCY_CHOICES, is_qualifier=True),
     _dimension("group_ranks", _none, "groups", option="--groups", is_qualifier=True),

@@ -91,14 +91,6 @@ def _small_integers(dtype: Dtype, contributors: int) -> range:
     return range(0 if dtype.kind in ("uint", "bool") else -largest, largest + 1)
 
 
-def _powers_of_two(dtype: Dtype, _: int) -> tuple[int, ...]:
-    return (1, 2) if dtype.kind == "uint" else (1, 2, -1, -2)
-
-
-def _all_bits(dtype: Dtype) -> int:
-    return {"int": -1, "uint": dtype.exact_limit, "bool": 1}[dtype.kind]
-
-
 _NUMBERS = ("float", *INTEGERS)
 _ORDERED = (*_NUMBERS, "bool")
 _BITS = (*INTEGERS, "bool")
@@ -116,7 +108,8 @@ REDUCE_OPS = by_name(
     ),
     ReduceOp(
         "prod", _NUMBERS, lambda a, b: a * b, lambda _: 1,
-        _powers_of_two, lambda dtype: dtype.exact_limit.bit_length() - 1, torch_name="PRODUCT",
+        lambda dtype, _: (1, 2) if dtype.kind == "uint" else (1, 2, -1, -2),
+        lambda dtype: dtype.exact_limit.bit_length() - 1, torch_name="PRODUCT",
     ),
     ReduceOp("min", _ORDERED, lambda a, b: a.minimum(b), _largest),
     ReduceOp(
@@ -128,7 +121,10 @@ REDUCE_OPS = by_name(
         lambda dtype, contributors: _small_integers(dtype, 2 * contributors),
         lambda dtype: max(1, dtype.exact_limit // 8), factor=2,
     ),
-    ReduceOp("band", _BITS, lambda a, b: a & b, _all_bits),
+    ReduceOp(
+        "band", _BITS, lambda a, b: a & b,
+        lambda dtype: {"int": -1, "uint": dtype.exact_limit, "bool": 1}[dtype.kind],
+    ),
     ReduceOp("bor", _BITS, lambda a, b: a | b, lambda _: 0),
     ReduceOp("bxor", _BITS, lambda a, b: a ^ b, lambda _: 0),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from operator import and_, floordiv, mod, or_
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
+from commbench.stats import collect
 from commbench.validation import brief
 
 WORLD = "world"
@@ -308,10 +309,10 @@ def _groups_along(sizes: dict[str, int], along: Sequence[str]) -> tuple[tuple[in
         strides[name] = stride
         stride *= sizes[name]
     fixed = [name for name in sizes if name not in along]
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(stride):
-        key = tuple(rank // strides[name] % sizes[name] for name in fixed)
-        groups.setdefault(key, []).append(rank)
+    groups = collect(
+        (tuple(rank // strides[name] % sizes[name] for name in fixed), rank)
+        for rank in range(stride)
+    )
     return tuple(map(tuple, groups.values()))
 
 
@@ -323,12 +324,18 @@ def _strided(size: int, stride: int, ranks: int) -> GroupSet:
             f"groups of {size} ranks with stride {stride} do not divide {ranks} ranks",
             f"start a multiple of {block} ranks",
         )
-    groups = tuple(
-        tuple(range(first + offset, first + offset + block, stride))
+    name = f"size {size}" + (f" stride {stride}" if stride > 1 else "")
+    return GroupSet(name, every_group(size, stride, ranks))
+
+
+def every_group(size: int, stride: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of `size` ranks, `stride` apart, of so many ranks, which they divide."""
+    block = size * stride
+    return tuple(
+        tuple(range(first + place, first + place + block, stride))
         for first in range(0, ranks, block)
-        for offset in range(stride)
+        for place in range(stride)
     )
-    return GroupSet(f"size {size}" + (f" stride {stride}" if stride > 1 else ""), groups)
 
 
 def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:

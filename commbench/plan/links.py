@@ -12,10 +12,11 @@ import csv
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from commbench.errors import UsageError, closest
+from commbench.errors import UsageError, closest, name_error, wrong_value
 from commbench.units import GB, parse_size
+from commbench.validation import texts_of
 
 NODE = "node"
 T = TypeVar("T")
@@ -33,16 +34,32 @@ class Link(NamedTuple):
     """A kind of link. `bytes_per_second` is its speed one way, for each of what `per` names."""
 
     name: str
-    aliases: tuple[str, ...]
-    """Accelerators that have it; they can be named in its place."""
-    what: str
-    """A description: `NVLink 4: H100, H200, GH200`."""
     bytes_per_second: float
-    per: str
-    """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`."""
-    reduces: str
+    per: str = ""
+    """`accelerator` (all its links), `link` (one of several), `slot`, `port` or `node`; empty where
+    a person gave a speed: it is taken as the speed of each rank."""
+    what: str = ""
+    """A description: `NVLink 4: H100, H200, GH200`."""
+    source: str = ""
+    aliases: tuple[str, ...] = ()
+    """Accelerators that have it; they can be named in its place."""
+    reduces: str = ""
     """How its switches can reduce: `NVLS`, `SHARP`; empty where they cannot."""
-    source: str
+
+    @property
+    def is_per_node(self) -> bool:
+        """Whether it is the speed of a whole node, shared by its ranks, to the other nodes."""
+        return self.per == NODE
+
+    @property
+    def text(self) -> str:
+        """As text: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
+        speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
+        return f"{self.name} ({self.what}), {speed}" if self.what else speed
+
+
+Peak: TypeAlias = Link
+"""A speed with which bandwidths are compared, one way: that of a link, or one that was given."""
 
 
 class Published(NamedTuple):
@@ -86,60 +103,19 @@ class Threshold(NamedTuple):
     source: str
 
 
-class Peak(NamedTuple):
-    """A speed with which bandwidths are compared, one way."""
-
-    name: str
-    bytes_per_second: float
-    per: str = ""
-    """As in Link; empty where a person gave a speed: it is taken as the speed of each rank."""
-    what: str = ""
-    source: str = ""
-
-    @property
-    def is_per_node(self) -> bool:
-        """Whether it is the speed of a whole node, shared by its ranks, to the other nodes."""
-        return self.per == NODE
-
-    @property
-    def text(self) -> str:
-        """As text: `nvlink4 (NVLink 4: H100, H200, GH200), 450 GB/s one way per accelerator`."""
-        speed = f"{self.bytes_per_second / GB:g} GB/s one way per {self.per or 'rank'}"
-        return f"{self.name} ({self.what}), {speed}" if self.what else speed
-
-
-def _speed(text: str) -> float:
-    return float(text) * GB
-
-
-def _curve(text: str) -> tuple[tuple[int, float], ...]:
-    points = (point.split(":") for point in text.split())
-    return tuple((parse_size(size), _speed(value)) for size, value in points)
-
-
-@cache
 def load_links() -> tuple[Link, ...]:
     """Every link in `data/links.csv`."""
-    return read_table(
-        "links.csv", Link, aliases=lambda text: tuple(text.split()), bytes_per_second=_speed
-    )
+    return read_table("links.csv", Link)
 
 
-@cache
 def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
-    return read_table(
-        "published.csv", Published, ranks=int, nodes=int, busbw_bytes_per_s=_speed, curve=_curve
-    )
+    return read_table("published.csv", Published)
 
 
-@cache
 def load_thresholds() -> tuple[Threshold, ...]:
     """Every demand in `data/thresholds.csv`."""
-    return read_table(
-        "thresholds.csv", Threshold, ranks=int, nodes=int, low_bytes_per_s=_speed,
-        high_bytes_per_s=lambda text: _speed(text) if text else None,
-    )  # fmt: skip
+    return read_table("thresholds.csv", Threshold)
 
 
 _COLUMNS = {
@@ -147,18 +123,32 @@ _COLUMNS = {
     "high": "high_bytes_per_s",
 }  # fmt: skip
 """The fields of columns that are in GB/s."""
+_READERS: dict[str, Callable[[str], Any]] = {
+    "str": str, "int": int, "bool": bool, "float": lambda text: float(text) * GB,
+    "Link": lambda text: find_link(text), "tuple[str, ...]": lambda text: tuple(text.split()),
+    "frozenset[str]": lambda text: frozenset(text.split()),
+    "tuple[tuple[int, float], ...]": lambda text: tuple(
+        (parse_size(size), float(speed) * GB)
+        for size, speed in (point.split(":") for point in text.split())
+    ),
+}  # fmt: skip
+"""What makes the value of a field, by its annotation; a number with a point is in GB/s."""
 
 
-def read_table(file: str, record: type[T], **read: Callable[[str], Any]) -> tuple[T, ...]:
-    """A record of each row of a CSV file of the folder `data`; `read` makes the values of the
-    fields that are no text."""
+@cache
+def read_table(file: str, record: type[T]) -> tuple[T, ...]:
+    """A record of each row of a CSV file of the folder `data`. An empty text is None where the
+    annotation of its field has that."""
     from importlib import resources  # takes longer to import than all of this file
 
     text = (resources.files("commbench") / "data" / file).read_text(encoding="utf-8")
-    found = []
+    kinds, found = texts_of(record), []
     for row in csv.DictReader(text.splitlines()):
-        values = {_COLUMNS.get(name, name): value for name, value in row.items()}
-        found.append(record(**{name: read.get(name, str)(v) for name, v in values.items()}))
+        values: dict[str, Any] = {}
+        for name, cell in row.items():
+            kind, none, _ = kinds[field := _COLUMNS.get(name, name)].partition(" | None")
+            values[field] = _READERS[kind](cell) if cell or not none else None
+        found.append(record(**values))
     return tuple(found)
 
 
@@ -168,9 +158,7 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    close = closest(wanted, by_name)
-    guess = f"did you mean {close}? " if close else ""
-    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
+    raise name_error("link", text, [*by_name], lists="`commbench links`")
 
 
 def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
@@ -183,10 +171,10 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
     wanted = text.strip()
     is_link = wanted.lower() in {link.name for link in load_links()}
     if takes_links and (is_link or not re.match(r"[-+]?\.?\d", wanted, re.ASCII)):
-        return make_peak(find_link(text))
+        return find_link(text)
     match = _SPEED.fullmatch(wanted)
     if not match:
-        raise UsageError(f"{kind} {text!r} is not a bandwidth", "write for example 450GB/s")
+        raise wrong_value(text, "is not a bandwidth", "write for example 450GB/s", kind)
     number, unit, node = match[1], match[2], match[3]
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
@@ -195,10 +183,10 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
             units = f"{float(number) * (1 << 30) / GB:.5g}GB/s: 1 GiB/s is 1.0737 GB/s"
         elif not takes_links:
             units = f"{number}GB/s (bytes), or {number}Gbit/s (bits)"
-        raise UsageError(f"{kind} {text!r} {trouble}", f"write {units}")
+        raise wrong_value(text, trouble, f"write {units}", kind)
     speed = float(number) * _UNITS[unit]
     if not speed:
-        raise UsageError(f"{kind} {text!r} is not above 0", "write for example 450GB/s")
+        raise wrong_value(text, "is not above 0", "write for example 450GB/s", kind)
     name = f"{speed / GB:g} GB/s{' per node' if node else ''}"
     return Peak(name, speed, per=NODE if node else "")
 
@@ -209,13 +197,8 @@ def parse_bandwidth(text: str, what: str = "bandwidth") -> float:
     peak = parse_peak(text, what, takes_links=False)
     if peak.is_per_node:
         hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
-        raise UsageError(f"{what} {text!r} is the speed of a node", hint)
+        raise wrong_value(text, "is the speed of a node", hint, what)
     return peak.bytes_per_second
-
-
-def make_peak(link: Link) -> Peak:
-    """The speed of a link as a peak."""
-    return Peak(link.name, link.bytes_per_second, link.per, link.what, link.source)
 
 
 EFA = "efa"
@@ -284,14 +267,9 @@ class Fabric(NamedTuple):
         return bool(connects and connects < -(-ranks // nodes) and connects <= LARGEST_NODE)
 
 
-@cache
 def load_gpus() -> tuple[Gpu, ...]:
     """Every accelerator in `data/gpus.csv`; a name with more words comes before one with fewer."""
-    return read_table(
-        "gpus.csv", Gpu, words=lambda text: frozenset(text.split()), link=find_link,
-        slot=lambda text: find_link(text) if text else None,
-        connects=lambda text: int(text) if text else None,
-    )  # fmt: skip
+    return read_table("gpus.csv", Gpu)
 
 
 @lru_cache(maxsize=256)
@@ -324,7 +302,7 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
     close = closest(text, [gpu.name for gpu in load_gpus()])
     guess = f"did you mean {close}? " if close else ""
     hint = f"{guess}`commbench expect --help` lists them; or give {others}"
-    raise UsageError(f"{option} {text!r} is no known accelerator", hint)
+    raise wrong_value(text, "is no known accelerator", hint, option)
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
@@ -341,17 +319,16 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     several = _NICS.fullmatch(wanted)
     number, each = (int(several[1]), several[2].strip()) if several else (1, wanted)
     if not 1 <= number <= 256:
-        raise UsageError(f"{text!r} is not a number of adapters", "write for example 8x400G")
+        raise wrong_value(text, "is not a number of adapters", "write for example 8x400G")
     if rate := _RATE.fullmatch(each):
         speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
-    peak = parse_peak(each, "rate")
-    link = find_link(peak.name) if peak.source else None
-    times = f"{number} x " if number > 1 else ""
-    adapters = number if several or peak.per != NODE else None
-    speed, can_reduce = number * peak.bytes_per_second, link is None or bool(link.reduces)
-    name = link.name if link else peak.name.removesuffix(" per node")
-    return Nics(times + name, speed, adapters, link.name if link else "", can_reduce, peak.source)
+    link = parse_peak(each, "rate")
+    name = f"{number} x " * (number > 1) + link.name.removesuffix(" per node")
+    return Nics(
+        name, number * link.bytes_per_second, number if several or link.per != NODE else None,
+        link.name if link.source else "", bool(link.reduces or not link.source), link.source,
+    )  # fmt: skip
 
 
 def make_fabric(gpu: Gpu | None, nics: Nics | None = None) -> Fabric:
@@ -381,7 +358,7 @@ def parse_hardware(text: str, option: str, others: str) -> Hardware:
             nics = parse_nics(field, gpu)
         else:
             hint = f"write {others}, or for example h100, h100:efa or h100:8x400G:2 nodes"
-            raise UsageError(f"{text!r} does not say what hardware it is", hint)
+            raise wrong_value(text, "does not say what hardware it is", hint)
     return Hardware(make_fabric(gpu, nics), nodes)
 
 

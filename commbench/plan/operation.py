@@ -87,11 +87,15 @@ class Works(NamedTuple):
     """Several of torch's Works that are waited for together."""
 
     works: Sequence[Any]
+    then: Callable[[], object] | None = None
+    """What is left to do when they have ended."""
 
     def wait(self) -> None:
-        """Wait for each."""
+        """Wait for each, and do what is left."""
         for work in self.works:
             work.wait()
+        if self.then:
+            self.then()
 
 
 class Operation(NamedTuple):

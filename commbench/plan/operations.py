@@ -38,6 +38,8 @@ def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     return works if async_op else works.wait()
 
 
+_NO_DATA: Any = {"send": Extent.NOTHING, "receive": Extent.NOTHING, "placements": ("",)}
+
 COLLECTIVES = by_name(
     Operation(
         name="all_reduce", summary="every rank gets the reduction of all tensors",
@@ -119,8 +121,7 @@ COLLECTIVES = by_name(
     Operation(
         name="barrier", summary="no rank returns before all have called it", torch_call="barrier",
         call=lambda dist, b, async_op=False: dist.barrier(
-            b.group, async_op=async_op, device_ids=b.device_ids), send=Extent.NOTHING,
-        receive=Extent.NOTHING, placements=("",), blocks_host=True,
+            b.group, async_op=async_op, device_ids=b.device_ids), blocks_host=True, **_NO_DATA,
     ),
 )  # fmt: skip
 
@@ -179,14 +180,12 @@ UNEVEN = by_name(
 HOST_CALLS = by_name(
     Operation(
         name="new_group", summary="the ranks make a process group", torch_call="new_group",
-        call=lambda _, b: b.new_groups.make(), send=Extent.NOTHING, receive=Extent.NOTHING,
-        placements=("",), is_on_host=True, makes_group=True,
+        call=lambda _, b: b.new_groups.make(), is_on_host=True, makes_group=True, **_NO_DATA,
     ),
     Operation(
         name="split_group", summary="the ranks split a process group off their own",
-        torch_call="split_group", call=lambda _, b: b.new_groups.split(), send=Extent.NOTHING,
-        receive=Extent.NOTHING, placements=("",), is_on_host=True, makes_group=True,
-        backends=("nccl",),
+        torch_call="split_group", call=lambda _, b: b.new_groups.split(), is_on_host=True,
+        makes_group=True, backends=("nccl",), **_NO_DATA,
     ),
 )  # fmt: skip
 
@@ -254,8 +253,8 @@ REPLAY = "replay"
 OPERATIONS: dict[str, Operation] = SINGLE_CALLS | by_name(
     Operation(
         name=REPLAY, summary="the calls of a training step (`commbench replay`)",
-        torch_call="the calls of the step", call=lambda _, b: b.run_step(), send=Extent.NOTHING,
-        receive=Extent.NOTHING, placements=("",), is_on_host=True,
+        torch_call="the calls of the step", call=lambda _, b: b.run_step(), is_on_host=True,
+        **_NO_DATA,
     ),
 )  # fmt: skip
 

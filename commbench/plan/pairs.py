@@ -21,12 +21,9 @@ from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Operati
 from commbench.validation import by_name
 
 SEND, ISEND, BATCH = "send", "isend", "batch"
-P2P_CALLS = {
-    SEND: "send and recv, which block",
-    ISEND: "isend and irecv, then wait",
-    BATCH: "batch_isend_irecv, then wait",
-}
-"""The kinds of call for point to point in torch.distributed."""
+P2P_CALLS = (SEND, ISEND, BATCH)
+"""The kinds of call for point to point in torch.distributed: send and recv, which block; isend and
+irecv, then wait; batch_isend_irecv, then wait."""
 DEFAULT_P2P_CALL = "natural"
 ALL_P2P_CALLS = "all"
 P2P_CALL_CHOICES = (DEFAULT_P2P_CALL, *P2P_CALLS, ALL_P2P_CALLS)
@@ -202,43 +199,21 @@ class _Transfer(NamedTuple):
 _Steps = Sequence[Sequence[_Transfer]]
 
 
-class _StepsOfRank:
-    """What a rank does in a call: its steps, with everything made that does not change."""
-
-    def __init__(self, steps: _Steps, dist: Any, buffers: Any) -> None:
-        begin = _BEGIN[buffers.p2p_call]
-        own = buffers.global_ranks, buffers.group
-        self._begin = [begin(dist, transfers, *own) for transfers in steps if transfers]
-
-    def __call__(self) -> None:
-        for begin in self._begin:
-            for work in begin():
-                work.wait()
-
-    def start(self) -> _StartedSteps:
-        """Begin the first step; `wait()` does the rest."""
-        first = self._begin[0]() if self._begin else ()
-        return _StartedSteps(first, self._begin[1:])
+_Begin = Callable[[], Sequence[Any]]
+"""Begins a step, and returns what to wait for."""
 
 
-class _StartedSteps(NamedTuple):
-    """A call whose first step has begun."""
-
-    works: Sequence[Any]
-    later: Sequence[Callable[[], Sequence[Any]]]
-
-    def wait(self) -> None:
-        """Wait for the first step, and do the others."""
-        Works(self.works).wait()
-        for begin in self.later:
-            Works(begin()).wait()
+def _do(steps: Sequence[_Begin]) -> None:
+    for begin in steps:
+        for work in begin():
+            work.wait()
 
 
-def _calls(send: Any, receive: Any, transfers: Any, *own: Any) -> list[Any]:
-    """The calls of these functions, ready to be made; `own` has the group's ranks, and itself."""
-    ranks, group = own
+def _calls(send: Any, receive: Any, transfers: Any, b: Any) -> list[Any]:
+    """The calls of these functions, ready to be made."""
+    ranks = b.global_ranks
     return [
-        partial(send if t.is_send else receive, t.tensor, ranks[t.rank], group) for t in transfers
+        partial(send if t.is_send else receive, t.tensor, ranks[t.rank], b.group) for t in transfers
     ]
 
 
@@ -252,7 +227,7 @@ def _make_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
     return ()
 
 
-_BEGIN: dict[str, Callable[..., Callable[[], Sequence[Any]]]] = {
+_BEGIN: dict[str, Callable[..., _Begin]] = {
     SEND: lambda dist, *of: partial(_make_all, _calls(dist.send, dist.recv, *of)),
     ISEND: lambda dist, *of: partial(_start_all, _calls(dist.isend, dist.irecv, *of)),
     BATCH: lambda dist, *of: partial(
@@ -260,7 +235,7 @@ _BEGIN: dict[str, Callable[..., Callable[[], Sequence[Any]]]] = {
         _start_all(_calls(*(partial(dist.P2POp, call) for call in (dist.isend, dist.irecv)), *of)),
     ),
 }
-"""By the kind of call: makes the function that begins a step and returns what to wait for."""
+"""By the kind of call: makes what begins a step."""
 
 
 def _there_and_back(b: Any) -> _Steps:
@@ -314,12 +289,16 @@ def _of_sender(at: BlockPosition) -> BlockOrigin | None:
 
 
 def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
-    def prepare(dist: Any, b: Any) -> _StepsOfRank:
-        return _StepsOfRank(steps(b), dist, b)
+    def prepare(dist: Any, b: Any) -> partial[None]:
+        begin = _BEGIN[b.p2p_call]
+        return partial(_do, [begin(dist, transfers, b) for transfers in steps(b) if transfers])
 
     def call(dist: Any, b: Any, async_op: bool = False) -> Any:
         prepared = prepare(dist, b)
-        return prepared.start() if async_op else prepared()
+        if not async_op:
+            return prepared()
+        (own,) = prepared.args
+        return Works(own[0]() if own else (), partial(_do, own[1:]))
 
     common: dict[str, Any] = {
         "busbw_formula": "1", "min_ranks": 2,

@@ -303,9 +303,7 @@ class Plan:
     @property
     def layout(self) -> Layout:
         """What it says about groups."""
-        return Layout(
-            self.mesh, self.mesh_order, self.over, self.groups, self.group_size, self.group_stride
-        )
+        return Layout(*(getattr(self, name) for name in Layout._fields))
 
     @property
     def group_sets(self) -> tuple[GroupSet, ...]:
@@ -322,10 +320,6 @@ class Plan:
     def has_groups(self) -> bool:
         """Whether groups other than all ranks are measured."""
         return bool(self.workload) or not self.layout.is_empty
-
-    def group_choices(self) -> tuple[tuple[str, str, str], ...]:
-        """Dimension, concurrency and ranks of the groups of each case."""
-        return groups.group_choices(self.group_sets, self.concurrency)
 
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""

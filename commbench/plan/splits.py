@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 
 if TYPE_CHECKING:
     from commbench.plan.case import Case
@@ -125,7 +125,7 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
     )
     if numbers:
         hint = f"write {_form(name)}, or with a seed at its end"
-        raise UsageError(f"imbalance {text!r:.60} has too many numbers", hint)
+        raise wrong_value(text, "has too many numbers", hint, "imbalance")
     return name, value, seed
 
 
@@ -133,7 +133,7 @@ def _parse_number(text: str, number: str, what: str, largest: float, is_whole: b
     if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
         return float(number)
     hint = f"{what} is a {'whole ' if is_whole else ''}number up to {largest:g}, as in zipf:1.2:7"
-    raise UsageError(f"imbalance {text!r:.60} has no valid {what}", hint)
+    raise wrong_value(text, f"has no valid {what}", hint, "imbalance")
 
 
 def _form(name: str) -> str:

@@ -35,6 +35,11 @@ MOST_RANKS = 1 << 20
 LONGEST_S = 1e7
 
 
+def waited(time_s: float | None, transfer_s: float | None) -> float | None:
+    """How long a call waited for other ranks, by its time; None where that is not known."""
+    return None if time_s is None or transfer_s is None else max(0.0, time_s - transfer_s)
+
+
 class Call(NamedTuple):
     """One call of one rank in a trace, of a program of a workload, or of the replay of a step.
 
@@ -117,9 +122,7 @@ class Call(NamedTuple):
     @property
     def waiting_s(self) -> float | None:
         """How long it waited for other ranks; None where that is not known."""
-        if self.time_s is None or self.transfer_s is None:
-            return None
-        return max(0.0, self.time_s - self.transfer_s)
+        return waited(self.time_s, self.transfer_s)
 
     def what(self) -> tuple[Any, ...]:
         """What it does, without when and how long: equal for calls that are repetitions."""

@@ -349,16 +349,15 @@ class RowCollector:
                 f"{self.source.path} has no result that can be read{why}",
                 "give the whole output of the tool, with rows of an operation of `commbench ops`",
             )
+
+        def complete(case: Case) -> Case:
+            return case._replace(timing=case.timing or timing, buffers=buffers)
+
         return ImportedFile(
             path=self.source.path,
             ranks=self.ranks,
             timing=timing,
-            rows=tuple(
-                row._replace(
-                    case=row.case._replace(timing=row.case.timing or timing, buffers=buffers)
-                )
-                for row in self.rows
-            ),
+            rows=tuple(row._replace(case=complete(row.case)) for row in self.rows),
             notes=tuple(notes),
             faults=tuple(text for text, reason in notes.items() if reason in self._faults),
             **facts,

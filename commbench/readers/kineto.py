@@ -24,17 +24,10 @@ from commbench.errors import RecordsError
 from commbench.plan.workload import RECV, SEND, Call
 from commbench.readers import torch_calls
 from commbench.readers import trace_base as base
-from commbench.readers.torch_calls import (
-    ANNOTATION,
-    KERNEL,
-    OPERATOR,
-    RECORD,
-    WAIT,
-    Event,
-    Operator,
-)
+from commbench.readers.torch_calls import ANNOTATION, KERNEL, OPERATOR, RECORD, WAIT, Event
 from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
 from commbench.readers.trace_source import Source
+from commbench.stats import collect
 
 _STEP, _COMPUTING = "step", "computing"
 _OPERATORS = {"cpu_op", "Operator"}
@@ -206,7 +199,7 @@ def make_calls(
     calls: list[Call] = []
     waits: _Waits = {}
     unknown: set[str] = set()
-    without_group: list[tuple[int, Operator]] = []
+    without_group: list[tuple[int, torch_calls.Operator]] = []
     for site in sites:
         call, operator = _make_call(site, groups, unknown, waits)
         if call and operator and not _of_kind(site, KERNEL):
@@ -234,10 +227,8 @@ def _of_kind(events: list[Event], kind: str) -> list[Event]:
 
 def _find_sites(events: Iterable[Event]) -> list[_Site]:
     """The outermost events on the host about a call, each with those inside it, in order."""
-    by_thread: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.kind in (OPERATOR, RECORD, ANNOTATION) and not event.is_transfer:
-            by_thread[event.thread].append(event)
+    on_host = (OPERATOR, RECORD, ANNOTATION)
+    by_thread = collect((e.thread, e) for e in events if e.kind in on_host and not e.is_transfer)
     sites: list[_Site] = []
     for own in by_thread.values():
         end_s = float("-inf")
@@ -262,7 +253,7 @@ def _link_kernels(sites: list[_Site], kernels: list[Event]) -> list[Event]:
 
 def _make_call(
     site: _Site, groups: dict[str, TracedGroup], unknown: set[str], waits: _Waits
-) -> tuple[Call | None, Operator | None]:
+) -> tuple[Call | None, torch_calls.Operator | None]:
     """The call of a site; None for one that is none, or is added to `waits` or to `unknown`."""
     record, operator, note = (
         next(iter(_of_kind(site, kind)), None) for kind in (RECORD, OPERATOR, ANNOTATION)

@@ -16,6 +16,7 @@ from commbench.readers import lines, mpi, nccl_tests_json, nccl_tests_text
 from commbench.readers.base import ImportedFile, ImportedRow, unique
 from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source
 from commbench.results import schema
+from commbench.stats import collect
 
 
 class Importer(NamedTuple):
@@ -64,9 +65,7 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
 
 def make_run(file: ImportedFile) -> schema.Run:
     """Make a run of the file's rows; those that repeat a case (run cycles) become its launches."""
-    cases: dict[tuple[object, ...], list[ImportedRow]] = {}
-    for row in file.rows:
-        cases.setdefault(row.case.key(), []).append(row)
+    cases = collect((row.case.key(), row) for row in file.rows)
     measurements = tuple(
         _measurement(file, index, rows) for index, rows in enumerate(cases.values())
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.dtypes import find_dtype
-from commbench.plan.operations import find_operation
+from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.workload import MOST_RANKS
 from commbench.results.files import read_whole
 from commbench.units import format_count
@@ -20,12 +20,9 @@ from commbench.validation import require_within
 T = TypeVar("T")
 
 LARGEST_FILE_BYTES = 1 << 28
-NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send_recv"} | {
-    name: name
-    for name in (
-        "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
-    )
-}  # fmt: skip
+NCCL_TESTS = {
+    o.nccl_tests.removesuffix("_perf"): o.name for o in OPERATIONS.values() if o.nccl_tests
+}
 """commbench's operations by the programs of nccl-tests, without `_perf`."""
 
 OF_FILES = ("operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size",

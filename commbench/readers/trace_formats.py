@@ -301,20 +301,18 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             own = sorted(each for each in path.iterdir() if each.is_file())
         except OSError as error:
             raise RecordsError(f"cannot read {path}: {error.strerror}", _HINT) from None
+        # Flight recorders write pickles without a suffix.
         named = [
             each
             for each in own
-            if (each.name.endswith(_SUFFIXES) or _is_pickle(each)) and not is_workload(each)
+            if each.name.endswith(_SUFFIXES)
+            or (not each.suffix and first_bytes(each, 2) in _PICKLES)
         ]
+        named = [each for each in named if not is_workload(each)]
         if not named:
             raise RecordsError(f"{path} has no traces", _HINT)
         files += named
     return files
-
-
-def _is_pickle(path: Path) -> bool:
-    """Whether a file without a suffix is a pickle: flight recorders write such files."""
-    return not path.suffix and first_bytes(path, 2) in _PICKLES
 
 
 def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
@@ -328,19 +326,18 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
     with Source(path, report) as source:
         is_pickle = start[:2] in _PICKLES
         text = start.decode("utf-8", "replace").removeprefix("\ufeff")
-        found = [each for each in TRACES.values() if each.starts.match(text)]
-        kinds = [FLIGHT_RECORDER] if is_pickle else found
-        if not kinds:
-            raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
-        records = source.records(kinds[0].key, kinds[0].facts)
+        kind = next((each for each in TRACES.values() if each.starts.match(text)), None)
         if is_pickle:
-            source.facts = _unpickle(path, kinds[0])
-            records = iter(source.facts[kinds[0].key])
+            kind = FLIGHT_RECORDER
+            source.facts = _unpickle(path, kind)
             report(1.0)
-        trace = kinds[0].read(records, source)
+        if kind is None:
+            raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
+        records = source.facts[kind.key] if is_pickle else source.records(kind.key, kind.facts)
+        trace = kind.read(records, source)
     damaged = f"{source.damaged} records are damaged and were left out"
     return trace._replace(
-        path=str(path), format=kinds[0].name,
+        path=str(path), format=kind.name,
         calls=tuple(sorted(trace.calls, key=lambda call: call.begin_s or 0.0)),
         rank=rank_in_name(path.name) if trace.rank is None else trace.rank, is_cut=source.is_cut,
         notes=(*trace.notes, *([damaged] if source.damaged else ())),

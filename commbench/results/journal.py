@@ -76,21 +76,14 @@ class Journal:
         self._crc = _crc_of(self._file.fileno(), self._complete_bytes)
         self._cut_partial_line()
 
-    def header(self, header: RunHeader) -> None:
-        """Write the header of a launch."""
-        self.write(_encode(header))
+    def add(self, record: RunHeader | Check | Measurement) -> None:
+        """Write the header of a launch, the check of some calls in a soak, or one finished case,
+        whose batches were written before."""
+        self.write(_encode(record))
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
         self.write(_encode_batch(case, batch))
-
-    def check(self, check: Check) -> None:
-        """Write the check of some calls in a soak."""
-        self.write(_encode(check))
-
-    def measurement(self, measurement: Measurement) -> None:
-        """Write one finished case, whose batches were written before."""
-        self.write(_encode(measurement))
 
     def end(self, end: RunEnd) -> None:
         """Write how the run ended, and close the file."""
@@ -182,8 +175,6 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, samples.Samples):
-        return value.tolist()
     if isinstance(value, tuple | list):
         return [_as_json(inner) for inner in value]
     if isinstance(value, dict):
@@ -354,7 +345,8 @@ def decode_end(line: dict[str, Any]) -> RunEnd:
 
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
-    built = build(record, values, **_RECORDS.get(record, {}))
+    inner = _RECORDS.get(record, {})
+    built = build(record, values, **{name: partial(_build, inner[name]) for name in inner})
     limits = _limits_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         if name not in limits or value is None or value == []:
@@ -368,7 +360,7 @@ def _build(record: type[T], values: dict[str, Any]) -> T:
     return built
 
 
-_KINDS: dict[Any, dict[str, Any]] = {
+_RECORDS: dict[Any, dict[str, Any]] = {
     RunHeader: {"ranks": RankInfo, "link_probes": LinkProbe, "start_up": StartUp},
     Measurement: {
         "case": Case, "first_wrong": WrongElement, "reported": ReportedTiming,
@@ -376,11 +368,7 @@ _KINDS: dict[Any, dict[str, Any]] = {
     },
     Check: {"first_wrong": WrongElement},
 }  # fmt: skip
-_RECORDS = {
-    record: {name: partial(_build, kind) for name, kind in kinds.items()}
-    for record, kinds in _KINDS.items()
-}
-"""What makes the records within a record."""
+"""The records within a record."""
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

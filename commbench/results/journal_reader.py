@@ -28,6 +28,7 @@ from commbench.results.samples import (
     with_checks,
 )
 from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
+from commbench.stats import collect
 from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
@@ -322,11 +323,11 @@ class JournalReader:
         recorded = {i: self._rank_times.get(i, ()) for i, _ in found}
         for (index, launch), added in self._ranks.items():
             recorded[index] += added.result(launch)
-        checks: defaultdict[int, list[Check]] = defaultdict(list)
-        for check in self._checks:
-            checks[check.case].append(check)
+        checks = collect((check.case, check) for check in self._checks)
         measurements = tuple(
-            with_checks(m, checks[i])._replace(batches=batches.get(i, ()), rank_times=recorded[i])
+            with_checks(m, checks.get(i, ()))._replace(
+                batches=batches.get(i, ()), rank_times=recorded[i]
+            )
             for i, m in found
         )
         return Run(

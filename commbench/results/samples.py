@@ -26,26 +26,7 @@ SHORTEST_S = 1e-15
 infinite bandwidth."""
 
 
-class Samples(array):  # type: ignore[type-arg]
-    """The samples of a batch. They are equal to any sequence of the same numbers."""
-
-    __slots__ = ()
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return tuple(found) if isinstance(index, slice) else found
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and (*self,) == (*other,)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash((*self,))
-
-
-class SamplesOfBatches(Sequence[Samples]):
+class SamplesOfBatches(Sequence[tuple[float, ...]]):
     """The samples of each batch of a case, all in one array."""
 
     def __init__(self) -> None:
@@ -67,7 +48,7 @@ class SamplesOfBatches(Sequence[Samples]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         begin = range(len(self))[index]
-        return Samples("d", self.whole[self._ends[begin] : self._ends[begin + 1]])
+        return tuple(self.whole[self._ends[begin] : self._ends[begin + 1]])
 
 
 def lengths_of(batches: Sequence[Sequence[float]]) -> list[int]:

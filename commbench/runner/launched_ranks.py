@@ -50,6 +50,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     try:
         for launch in _launches(planned, tasks, listener):
             started = time.monotonic()
+            errors.raise_dropped_interruption()
             launch()
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
         error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)

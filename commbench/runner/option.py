@@ -9,7 +9,7 @@ from inspect import formatannotation
 from numbers import Real
 from typing import Any, NamedTuple, get_args, get_origin
 
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.plan.operation import Operation
 from commbench.units import format_sizes, parse_sizes
 from commbench.validation import refuse_type, require_known, require_within
@@ -135,7 +135,7 @@ class Option(NamedTuple):
         except (TypeError, ValueError):
             value = given
         except UsageError as error:
-            error.begin_with_option({self.flag: given}, is_known=True)
+            error.begin_with(self.flag)
             raise
         if not _is_of_type(value, self.type):
             refuse_type(self.flag, given, self.annotation)
@@ -205,7 +205,7 @@ def parse_one_size(given: str | int) -> int:
     """A size in bytes; UsageError for several."""
     sizes = parse_sizes(str(given))
     if len(sizes) > 1:
-        raise UsageError(f"{given!r:.60} is more than one size", "write one size, such as 8")
+        raise wrong_value(given, "is more than one size", "write one size, such as 8")
     return sizes[0]
 
 
@@ -213,9 +213,11 @@ def require_label(label: str) -> None:
     """Raise UsageError for a label that cannot be part of a folder's name."""
     is_safe = all(_is_of_label(each) or each in "._-" for each in label)
     if not (label and is_safe and label[0] not in "._-" and len(label) <= _LONGEST_LABEL):
-        raise UsageError(
-            f"label {label!r:.80} cannot be part of a folder's name",
+        raise wrong_value(
+            label,
+            "cannot be part of a folder's name",
             "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
+            "label",
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
-from commbench.errors import MOST_NAMES, UsageError, name_error
+from commbench.errors import MOST_NAMES, UsageError, name_error, wrong_value
 from commbench.launch.launchers import LAUNCHERS, RAY
 from commbench.plan.backends import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.call_forms import is_compressed
@@ -43,9 +43,7 @@ def parse_precision(given: str | float) -> float:
     """The value of --precision, above 0 and below 1."""
     value = parse_percentage(str(given))
     if not 0 < value < 1:
-        raise UsageError(
-            f"{str(given)!r} is not between 0% and 100%", "write --precision 5% or 0.05"
-        )
+        raise wrong_value(str(given), "is not between 0% and 100%", "write --precision 5% or 0.05")
     return value
 
 
@@ -53,7 +51,7 @@ def parse_duration(given: str | float) -> float:
     """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
     if not found:
-        raise UsageError(f"{str(given)!r:.40} is not a time", "write 90s, 30m or 1h")
+        raise wrong_value(str(given), "is not a time", "write 90s, 30m or 1h")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from commbench.errors import INTERRUPTIONS, Interrupted, RecordsError, UsageError, WrongResultError
+from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
@@ -116,18 +114,6 @@ def require_correct(run: Run) -> None:
         error = WrongResultError(what + more, hint)
         error.run = run
         raise error
-
-
-def raise_at_signals(hint: str = launched_ranks.NOTHING_MEASURED) -> None:
-    """Have signals raise Interrupted with this hint, also while torchrun's agent does not handle
-    them."""
-
-    def stop(number: int, _: object) -> None:
-        raise Interrupted(f"stopped by {signal.Signals(number).name}", hint, signal_number=number)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in INTERRUPTIONS:
-            signal.signal(number, stop)
 
 
 def find_resumable(options: RunOptions) -> RunProgress:

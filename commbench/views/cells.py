@@ -6,7 +6,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import floor, log10
+from math import floor, inf, log10
 from typing import Any, NamedTuple
 
 from commbench import units
@@ -16,8 +16,9 @@ from commbench.stats import Estimate
 class Unit(NamedTuple):
     """How a quantity is written."""
 
-    write: Callable[[Any], str]
-    """The text of a quantity."""
+    write: Callable[..., str]
+    """The text of a quantity. Times, bandwidths and ratios may be given a limit, too: they then
+    have the digits that show on which side of it each number is (units.format_decimals)."""
     is_left: bool = False
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
@@ -49,14 +50,14 @@ def _estimate(found: Any) -> Estimate:
     return found if isinstance(found, Estimate) else Estimate(found)
 
 
-def time_text(found: Any) -> str:
+def time_text(found: Any, limit: float | None = None) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
-    return units.format_known_time(*_estimate(found))[0]
+    return units.format_known_time(*_estimate(found), limit)[0]
 
 
-def time_interval_text(found: Any) -> str:
+def time_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
-    return units.format_known_time(*_estimate(found))[1]
+    return units.format_known_time(*_estimate(found), limit)[1]
 
 
 def time_with_interval_text(found: Any) -> str:
@@ -64,18 +65,21 @@ def time_with_interval_text(found: Any) -> str:
     return time_text(found) + in_brackets(time_interval_text(found))
 
 
-def bandwidth_text(found: Any) -> str:
+def bandwidth_text(found: Any, limit: float | None = None) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
-    return units.format_known_GBps(*_estimate(found))
+    return units.format_known_GBps(*_estimate(found), limit)
 
 
-def bandwidth_interval_text(found: Any) -> str:
+def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     value, low, high = found.scaled(1 / units.GB)
-    decimals = units.known_decimals(value, low or 0.0, high or 0.0)
-    return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
+    decimals, bound = (
+        units.known_decimals(value, low or 0.0, high or 0.0),
+        limit and limit / units.GB,
+    )
+    return " … ".join(units.format_decimals(end or 0.0, decimals, bound) for end in (low, high))
 
 
 def bandwidth_with_interval_text(found: Any) -> str:
@@ -84,21 +88,24 @@ def bandwidth_with_interval_text(found: Any) -> str:
     return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
 
 
-def ratio_text(found: Any) -> str:
+def ratio_text(found: Any, limit: float | None = None) -> str:
     """A ratio with the digits that its interval supports; empty for None."""
-    return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found)}f}"
+    if found is None:
+        return ""
+    return units.format_decimals(_estimate(found).value, ratio_decimals(found), limit)
 
 
-def ratio_interval_text(found: Any) -> str:
+def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
     none."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     decimals, (low, high) = ratio_decimals(found), found.ends
-    least = 10.0**-decimals
-    first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
+    is_small = low < 10.0**-decimals / 2
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, decimals, limit)
     # Three digits are enough of a far end.
-    return f"{first} … {high:.{decimals if high < 10 else min(decimals, int(high < 100))}f}"
+    of_high = decimals if high < 10 else min(decimals, int(high < 100))
+    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
 
 def in_brackets(interval: str) -> str:
@@ -115,7 +122,7 @@ def share_with_interval_text(found: Any) -> str:
     """A fraction in percent with its interval, without the unit: `52 (48 … 55)`; with a decimal
     where the interval is narrower than a percent point."""
     value, low, high = _estimate(found)
-    if low is None or high is None:
+    if low is None or high is None or low == high:
         return f"{100 * value:.0f}"
     decimals = int(0 < high - low < 0.01)
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))
@@ -150,6 +157,8 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(ratio_with_interval_text)
+SIZE = Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES)
+"""Of the case of a row; empty for an operation without data."""
 SHARE = Unit(units.format_percent)
 SHARE_WITH_INTERVAL = Unit(share_with_interval_text)
 P_VALUE = Unit("{:.2g}".format)

@@ -132,6 +132,9 @@ class Folded(NamedTuple):
 
     title: str
     blocks: Sequence[Block]
+    hint: str = ""
+    """What asks for them in a terminal, which then prints it and the title; empty: it prints
+    nothing of them."""
 
 
 class Section(NamedTuple):

@@ -65,9 +65,10 @@ class Drawn:
 def require_ending(path: Path) -> None:
     """Raise UsageError for a file whose ending is of no known format."""
     if path.suffix.lower() not in ENDINGS:
+        names = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise UsageError(
             f"{path} has no ending that says how to draw it",
-            f"end the name with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}",
+            f"end the name with {names}: {path.with_suffix(ENDINGS[0]).name}",
         )
 
 
@@ -230,7 +231,7 @@ def lay_out_cells(picture: plot.Picture, width: float) -> plot.Layout:
     room = width - _BESIDE
     columns = max(1, min(2 if len(panels) == 4 else 3, int(room / (0.52 * number + 0.15))))
     columns = min(columns, len(panels))
-    wide, tall, names = min(1.1, room / columns / number), 0.3, 0.0
+    wide, tall, names = room / columns / number, 0.3, 0.0
     if first.is_of_pairs:
         columns = min(len(panels), 2 if number <= MOST_BESIDE and width > NARROW else 1)
         wide = (room / columns - 0.7) / number
@@ -288,13 +289,14 @@ def _draw_cells(axes: Axes, panel: plot.HeatMap, wide: float) -> None:
             axes.hlines(at, 0, columns, colour, linewidth=width)
             axes.vlines(at, 0, rows, colour, linewidth=width)
     for frame in panel.frames:
-        inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_of_pairs else 0.0
-        look = frame.look._replace(
-            colour=DARK if frame.look.colour == plot.INK else frame.look.colour
-        )
+        down, inward = (0.0, 0.0) if panel.is_of_pairs else (0.05, min(0.05, 0.015 / wide))
+        look = frame.look
+        if look.colour == plot.INK:
+            is_dark = (panel.cells[frame.top, frame.left].shade or 0.0) >= DARK_FROM
+            look = look._replace(colour=LIGHT if is_dark else DARK)
         axes.add_patch(Rectangle(
-            (frame.left + inset, frame.top + inset), frame.columns - 2 * inset,
-            frame.rows - 2 * inset, zorder=4, clip_on=False, **plot.area_properties(look),
+            (frame.left + inward, frame.top + down), frame.columns - 2 * inward,
+            frame.rows - 2 * down, zorder=4, clip_on=False, **plot.area_properties(look),
         ))  # fmt: skip
 
 
@@ -312,7 +314,8 @@ def _set_labels(axes: Axes, panel: plot.HeatMap, wide: float, tall: float, is_tu
     """The labels, as many as have room."""
     rows, columns = panel.extent
     axes.set(xlim=(0, columns), ylim=(rows, 0))
-    across = _thin(panel.columns, 0.3 / wide * panel.is_of_pairs)
+    apart = (plot.widest(panel.columns.values(), plot.SMALL) + 0.06) / wide
+    across = _thin(panel.columns, apart * panel.is_of_pairs)
     down = _thin(panel.rows, 0.15 / tall)
     axes.set_xticks(list(across), across.values())
     axes.set_yticks(list(down), down.values())

@@ -7,6 +7,7 @@ from functools import partial
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
+from commbench.stats import collect
 from commbench.units import format_time
 from commbench.views import pictures
 from commbench.views.cells import time_with_interval_text
@@ -37,21 +38,18 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     room = (width - _BESIDE) / columns
     has_bands = all(panel.may_have_bands for panel in panels)
     limits = {
-        scale: find_limits([p for p in panels if p.scale == scale], scale)
-        for scale in dict.fromkeys(panel.scale for panel in panels)
+        scale: find_limits(same, scale)
+        for scale, same in collect((panel.scale, panel) for panel in panels).items()
     }
+    alike = collect((panel.across, panel) for panel in panels)
     places = {
-        across: sorted(
-            {x for p in panels if p.across == across for s in p.series for x, _ in s.points}
-        )
-        for across in dict.fromkeys(panel.across for panel in panels)
-    }  # fmt: skip
-    in_last_row = panels[(len(panels) - 1) // columns * columns]
-    named = {panel.across: panel for panel in panels} | {panels[-1].across: in_last_row}
+        across: sorted({x for panel in same for series in panel.series for x in series.places})
+        for across, same in alike.items()
+    }
 
     def draw(axes: Axes, panel: pictures.Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
-        beside = [series for series in panel.series if series.has_band and not has_bands]
+        beside = _side_by_side(panel, has_bands)
         step = (10.0 if room < _SMALL else 20.0) / max(10, len(beside))  # points
         place = 0.0
         for series in panel.series:  # one without intervals belongs to that before it
@@ -60,13 +58,28 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
             _draw_series(axes, series, has_bands, room < _SMALL, step * place)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
-        if named[panel.across] is panel:
-            axes.set_xlabel("\n".join(pictures.wrap(panel.across.name, pictures.TEXT, room)))
+        name = panel.across.name
+        if columns > 1 and len(alike) == 1:
+            axes.figure.supxlabel(name, size=pictures.TEXT)
+        elif any(panel is last for last in alike[panel.across][-columns:]):
+            axes.set_xlabel(name.partition(":")[0] if columns > 1 else name)
 
     return pictures.Layout(
         draw, [panel.inches for panel in panels[:: columns]], _legend(panels),
         [*_notes(picture, limits, has_bands)], columns,
     )  # fmt: skip
+
+
+def _is_band(series: pictures.Series, has_bands: bool) -> bool:
+    """Whether its intervals are a band, and not vertical lines."""
+    return has_bands and series.look.dashes is not None
+
+
+def _side_by_side(panel: pictures.Curves, has_bands: bool) -> list[pictures.Series]:
+    """The series with vertical lines, where some would cover each other."""
+    found = [s for s in panel.series if s.has_band and not _is_band(s, has_bands)]
+    places = [place for series in found for place in {*series.places}]
+    return found if len({*places}) < len(places) else []
 
 
 def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limits:
@@ -92,7 +105,8 @@ def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limi
 def _legend(panels: Sequence[pictures.Curves]) -> list[pictures.Key]:
     """Names of curves, unless there is only one; then of marks, and of crosses."""
     curves: dict[str, pictures.Look] = {}
-    for series in (each for panel in panels for each in panel.series):
+    every = [series for panel in panels for series in panel.series]
+    for series in sorted(every, key=lambda series: not series.has_band):
         curves.setdefault(series.name, series.look)
     marks = {m.name: (m.name, m.look) for p in panels for m in p.marks if m.name}
     has_cross = any(value is None for p in panels for s in p.series for _, value in s.points)
@@ -107,7 +121,7 @@ def _notes(
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     series = [each for panel in panels for each in panel.series if not each.look.fill]
     shown = {
-        "band" if has_bands and each.look.dashes is not None else "thin vertical line at a point"
+        "band" if _is_band(each, has_bands) else "thin vertical line at a point"
         for each in series
         if each.has_band and any(e.has_interval for _, e in each.known)
     }
@@ -118,8 +132,8 @@ def _notes(
     if shown:
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
         yield f"{text}, of which some end outside a panel" if is_cut else text
-    if not has_bands and len({each.name for each in series if each.has_band}) > 1:
-        yield "Points of one size are side by side"
+    if beside := [panel.across.name for panel in panels if _side_by_side(panel, has_bands)]:
+        yield f"Points of one {beside[0].partition(':')[0]} are side by side"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
@@ -137,11 +151,11 @@ def _draw_series(
     look = pictures.line_properties(series.look) | {"transform": axes.transData + moved}
     if is_small:
         look["markersize"] = 3
-    places = [place for place, _ in series.points]
+    places = series.places
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
-        if has_bands and series.look.dashes is not None:
+        if _is_band(series, has_bands):
             axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
                               linewidth=0)  # fmt: skip
         else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from commbench.errors import UnavailableError, UsageError, worded
+from commbench.errors import CommbenchError, UnavailableError, UsageError
 from commbench.results.files import write_new
 from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
@@ -269,7 +269,7 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        answer = worded(" ".join(found.answer[:2]))
+        answer = CommbenchError.worded(" ".join(found.answer[:2]))
         answer = textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 

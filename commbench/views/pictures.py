@@ -53,13 +53,14 @@ class Look(NamedTuple):
 def nth_look(number: int, colour: str | None = None) -> Look:
     """The look of the n-th run or variant, in its own colour or in the colour given.
 
-    No two of the first 30 are alike in colour and marker, nor of those with one colour.
+    No two of the first 30 are alike in colour and marker, nor of those with one colour; neighbours
+    differ in their dashes, too, for those who see no colours.
     """
     turn = number // len(COLOURS)
     return Look(
         colour or COLOURS[number % len(COLOURS)],
         MARKERS[(number + 3 * turn) % len(MARKERS)],
-        DASHES[(number if colour else turn) % len(DASHES)],
+        DASHES[number % len(DASHES)],
     )
 
 
@@ -126,6 +127,11 @@ class Series(NamedTuple):
     def known(self) -> list[tuple[float, Estimate]]:
         """The points that have a value."""
         return [(place, value) for place, value in self.points if value]
+
+    @property
+    def places(self) -> list[float]:
+        """Where its points are."""
+        return [place for place, _ in self.points]
 
 
 class Mark(NamedTuple):
@@ -262,6 +268,11 @@ class Picture(NamedTuple):
     notes: Sequence[str] = ()
     """Lines below the title."""
     columns: int = 1
+
+
+def columns_for(panels: int) -> int:
+    """In how many columns a picture has so many panels of one kind."""
+    return 2 if panels in (2, 4) else min(panels, 3)
 
 
 class Layout(NamedTuple):

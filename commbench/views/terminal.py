@@ -54,8 +54,10 @@ def blocks_text(blocks: Sequence[doc.Block], is_verbose: bool = False) -> Iterat
                 yield "\n".join(_table(block, _shown(block, is_verbose), kept))
             case doc.Code(text, code):
                 yield "\n".join([fill(text), *(f"  {clean(line)}" for line in code.split("\n"))])
+            case doc.Folded(title, _, hint) if not is_verbose:
+                yield fill(f"{title}; {hint}.", rest="  ") if hint else ""
             case doc.Section(title, inner) | doc.Folded(title, inner):
-                if isinstance(block, doc.Section) or is_verbose:
+                if inner:
                     parts = filter(None, blocks_text(inner, is_verbose))
                     yield "\n".join([style(fill(title), BOLD), "\n\n".join(parts)])
 

@@ -105,7 +105,7 @@ class Recorder(RunCollector):
         self._outcomes = {m.case.index: m for m in earlier}
         self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
-        self._journal.header(header)
+        self._journal.add(header)
         cases = header.plan.cases()
         self._has_related = any(c.part or not c.call_form.is_reference for c in cases)
         """Whether there are several forms or parts of the same calls, which are compared."""
@@ -139,7 +139,7 @@ class Recorder(RunCollector):
             self._journal.batch(case, self._keep(case, batch))
 
     def checked(self, check: records.Check) -> None:
-        self._journal.check(check)
+        self._journal.add(check)
         assert self._soak
         self._soak.wrong += sum(check.wrong_elements)
 
@@ -150,7 +150,7 @@ class Recorder(RunCollector):
 
     def finished(self, measurement: Measurement) -> None:
         measurement = self._with_ranks(measurement)
-        self._journal.measurement(measurement)
+        self._journal.add(measurement)
         if self._soak:
             return  # its row needs all batches
         before = self._outcomes.get(measurement.case.index)

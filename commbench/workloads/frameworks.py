@@ -48,7 +48,7 @@ from typing import Any
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.groups import WORLD, Layout, group_sets, parse_mesh
+from commbench.plan.groups import WORLD, Layout, every_group, group_sets, parse_mesh
 from commbench.plan.workload import Call, Program, Step, Workload
 from commbench.units import format_about, format_bytes, format_count
 from commbench.validation import require_within
@@ -75,16 +75,11 @@ def ddp_workload(
     limits = [DDP_FIRST_BUCKET, DDP_BUCKET] if bucket_bytes is None else [bucket_bytes]
     pieces = cut_buckets(model.buffers, [BROADCAST_BYTES]) if broadcast_buffers else []
     buckets = cut_buckets(model.gradients(), limits)
-    made: list[tuple[list[Tensor], dict[str, Any]]] = [
-        (piece, {"operation": "broadcast", "root": 0, "waited_after": min(n + 1, len(pieces) - 1)})
-        for n, piece in enumerate(pieces)
-    ]
     last = len(pieces) + len(buckets) - 1
-    reduce = {"operation": "all_reduce", "reduce_op": "sum", "waited_after": last}
     calls = [
-        Call(dtype=tensors[0].dtype, size_bytes=bytes_of(tensors), asynchronous=True, **fields)
-        for tensors, fields in (*made, *((bucket, reduce) for bucket in buckets))
-    ]
+        _whole_call("broadcast", piece, root=0, waited_after=min(n + 1, len(pieces) - 1))
+        for n, piece in enumerate(pieces)
+    ] + [_whole_call("all_reduce", b, reduce_op="sum", waited_after=last) for b in buckets]
     first = f", the first one at {format_bytes(limits[0])}" if bucket_bytes is None else ""
     order = "the reverse of the order in which the parameters are registered"
     if model.ready:
@@ -99,6 +94,10 @@ def ddp_workload(
     programs = [Program(everyone, tuple(calls))]
     made_for = f"ddp {model.name}", "DistributedDataParallel"
     return generated(*made_for, {WORLD: (everyone,)}, programs, formulas, ranks_per_node)
+
+
+def _whole_call(operation: str, tensors: Sequence[Tensor], **more: Any) -> Call:
+    return _call(operation, WORLD, tensors[0].dtype, sum(t.elements for t in tensors), **more)
 
 
 def generated(
@@ -145,9 +144,9 @@ def fsdp_workload(
                 reduce_dtype or own, _padded(tensors, ranks), ranks, replicas
             )
     world = ranks * replicas
-    groups = {SHARD: tuple(tuple(range(i, i + ranks)) for i in range(0, world, ranks))}
+    groups = {SHARD: every_group(ranks, 1, world)}
     if replicas > 1:
-        groups[REPLICATE] = tuple(tuple(range(i, world, ranks)) for i in range(ranks))
+        groups[REPLICATE] = every_group(replicas, ranks, world)
     programs = [Program(tuple(range(world)), tuple(_fsdp_step(gathered, scattered, reshard)))]
     formulas = _fsdp_formulas(model, gathered, scattered, ranks)
     made_for = f"fsdp {model.name}", "FSDP2 (fully_shard)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES
 from commbench.units import MOST_PARAMETERS, format_count
-from commbench.validation import require_within
+from commbench.validation import by_name, require_within
 
 if TYPE_CHECKING:
     import torch
@@ -184,25 +184,22 @@ class Transformer(NamedTuple):
         return tuple(found)
 
 
-TRANSFORMERS = {
-    shape.name: shape
-    for shape in (
-        # Llama Team: The Llama 3 Herd of Models, arXiv 2407.21783, table 3
-        Transformer("llama-3-8b", 32, 4096, 32, 8, 14336, 128256),
-        Transformer("llama-3-70b", 80, 8192, 64, 8, 28672, 128256),
-        Transformer("llama-3-405b", 126, 16384, 128, 8, 53248, 128256),
-        # Jiang et al.: Mixtral of Experts, arXiv 2401.04088, table 1
-        Transformer("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2),
-        # Brown et al.: Language Models are Few-Shot Learners, arXiv 2005.14165
-        Transformer(
-            "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048
-        ),
-        # Radford et al.: Language Models are Unsupervised Multitask Learners, 2019
-        Transformer(
-            "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024
-        ),
-    )
-}  # fmt: skip
+TRANSFORMERS = by_name(
+    # Llama Team: The Llama 3 Herd of Models, arXiv 2407.21783, table 3
+    Transformer("llama-3-8b", 32, 4096, 32, 8, 14336, 128256),
+    Transformer("llama-3-70b", 80, 8192, 64, 8, 28672, 128256),
+    Transformer("llama-3-405b", 126, 16384, 128, 8, 53248, 128256),
+    # Jiang et al.: Mixtral of Experts, arXiv 2401.04088, table 1
+    Transformer("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2),
+    # Brown et al.: Language Models are Few-Shot Learners, arXiv 2005.14165
+    Transformer(
+        "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048
+    ),
+    # Radford et al.: Language Models are Unsupervised Multitask Learners, 2019
+    Transformer(
+        "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024
+    ),
+)  # fmt: skip
 """Public transformers."""
 RESNET_50 = "resnet-50"
 PRESETS = (*TRANSFORMERS, RESNET_50)

@@ -32,7 +32,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload, most_often
+from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload, most_often, waited
 from commbench.readers.trace_base import RankTrace, union_length
 from commbench.stats import collect
 from commbench.units import GB
@@ -309,9 +309,7 @@ class OperationTotals(NamedTuple):
     @property
     def waiting_s(self) -> float | None:
         """How long the calls waited for other ranks; None where that is not known."""
-        if self.time_s is None or self.transfer_s is None:
-            return None
-        return max(0.0, self.time_s - self.transfer_s)
+        return waited(self.time_s, self.transfer_s)
 
     @property
     def seconds(self) -> float | None:

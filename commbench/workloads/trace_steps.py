@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan import workload
-from commbench.plan.groups import WORLD
+from commbench.plan.groups import WORLD, every_group
 from commbench.plan.operations import OPERATIONS
 from commbench.readers.trace_base import RankTrace, TracedGroup, TracedStep, merged
 from commbench.stats import collect
@@ -98,14 +98,9 @@ def _stride(ranks: tuple[int, ...]) -> int:
 
 def _complete(groups: Groups, size: int, stride: int, world_size: int) -> Groups:
     """The groups and those of the other ranks, if all are those of a dimension of a mesh."""
-    block = size * stride
-    if stride < 1 or world_size % block or size * len(groups) >= world_size:
+    if stride < 1 or world_size % (size * stride) or size * len(groups) >= world_size:
         return groups
-    whole = tuple(
-        tuple(range(first + place, first + place + block, stride))
-        for first in range(0, world_size, block)
-        for place in range(stride)
-    )
+    whole = every_group(size, stride, world_size)
     return whole if {*groups} <= {*whole} else groups
 
 

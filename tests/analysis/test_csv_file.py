@@ -48,7 +48,7 @@ FIRST, SECOND = ("ring", "1000", "ok", "3.5", "imprecise"), ("ring", "2", "skipp
 
 def test_the_file_is_complete_after_every_row(tmp_path: Path) -> None:
     file, (first, second) = ResultsCsv(tmp_path), rows()
-    file.write()
+    file.add()
     assert (tmp_path / "results.csv").read_text() == ",".join(COLUMNS) + "\n"
     file.add(first)
     assert found(tmp_path) == [FIRST]
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_refused_with_where_the_results_are(
     ):
         path = tmp_path / folder / "results.csv"
         with pytest.raises(RecordsError) as refused:
-            ResultsCsv(path.parent).write()
+            ResultsCsv(path.parent).add()
         assert (refused.value.message, refused.value.hint) == (f"cannot write {path}: {why}", hint)
 
 

@@ -283,10 +283,10 @@ def test_texts_are_short_and_in_a_job_name_no_option_of_the_command_line(
     assert " --" not in diagnostic.describe([(each, 0.999) for each in in_job]) + explained
 
 
-def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None:
+def test_a_warning_that_another_one_explains_is_neither_shown_nor_recorded() -> None:
     crowd = clean(*steady(queued_s=0.09, entry_skew_s=0.5 * MS), ranks=ranks(*[(0, 1)] * 4))
     assert [diagnostic.name for diagnostic in find_causes(crowd)] == ["too_few_cores"]
-    assert written_row(crowd)["warnings"] == "too_few_cores queued skew"
+    assert written_row(crowd)["warnings"] == "too_few_cores"
     known = {diagnostic.name for diagnostic in DIAGNOSTICS}
     assert all(known.issuperset(diagnostic.explained_by) for diagnostic in DIAGNOSTICS)
 

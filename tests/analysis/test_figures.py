@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import hypot
 from typing import Any
@@ -11,11 +12,8 @@ from synthetic_journal import CASES
 from synthetic_rows import batches, row
 
 import commbench
-from commbench.analysis.diagnostic_figures import (
-    Interference,
-    find_interference,
-    mean_by_rank,
-)
+from commbench.analysis import diagnostic_figures
+from commbench.analysis.diagnostic_figures import Interference, mean_by_rank
 from commbench.analysis.figures import (
     BUS_BOUND,
     NODE_BOUND,
@@ -32,8 +30,9 @@ from commbench.errors import UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operation import MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
-from commbench.results.samples import with_rank_times
+from commbench.results.samples import in_order, samples_of, with_rank_times
 from commbench.results.schema import Batch, Measurement, RankTimes
+from commbench.stats import Estimate
 
 
 def figures(a: float, b: float, t: float, *, known: float = 0.0) -> Overlap:
@@ -200,7 +199,7 @@ def test_the_half_bandwidth_size_of_a_line_is_latency_times_bandwidth() -> None:
     found = summary(line)
     assert size(found.latency) == 1 << 10
     assert size(found.peak) == 1 << 30
-    assert found.half_bytes == pytest.approx(1e5, rel=0.03)
+    assert found.half and found.half.value == pytest.approx(1e5, rel=0.03)
     assert not found.is_below
 
 
@@ -216,20 +215,25 @@ def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None
         {64: 64.0, 256: 64.0, 1024: 64.0}, {4096: 1e4, 1024: 64.0, 256: 64.0, 64: 64.0},
     ):  # fmt: skip
         found = summary(times)
-        assert (found.half_bytes, size(found.peak)) == (pytest.approx(512), 1024)
+        assert found.half and found.half.value == pytest.approx(512)
+        assert size(found.peak) == 1024
     noisy = summary({64: 1.0, 128: 1e3, 256: 1.0, 512: 2.0})  # the last crossing counts
-    assert 128 < (noisy.half_bytes or 0) < 256
+    assert noisy.half and 128 < noisy.half.value < 256
     above = summary({64: 1.0, 128: 1.5})  # it starts above half of its peak
-    assert (above.half_bytes, above.is_below) == (64, True)
+    assert (above.half, above.is_below) == (Estimate(64), True)
 
 
 def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
     barrier = summary({1024: 1e-4}, "barrier")
-    assert (barrier.peak, barrier.half_bytes) == (None, None)
+    assert (barrier.peak, barrier.half) == (None, None)
     assert barrier.latency
     one = summary({1024: 1e-4})
-    assert (size(one.peak), one.half_bytes) == (1024, None)
+    assert (size(one.peak), one.half) == (1024, None)
     assert summarise_curve([row()]) == CurveSummary(None, None, None)
+
+
+def find_interference(found: Sequence[Batch], rank_times: Sequence[RankTimes] = ()) -> Interference:
+    return diagnostic_figures.find_interference(found, in_order(samples_of(found)), rank_times)
 
 
 def stalled(*samples_s: tuple[float, ...], **same: Any) -> float | None:

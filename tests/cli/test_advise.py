@@ -25,7 +25,11 @@ def seconds(case: Case) -> float:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return synthetic_run(
-        tmp_path / "mine", "mine", lambda case: steady(seconds(case)), plan(sizes=SIZES)
+        tmp_path / "mine",
+        "mine",
+        lambda case: steady(seconds(case)),
+        plan(sizes=SIZES, launches=6),
+        launches=6,
     )
 
 

@@ -31,7 +31,7 @@ REFUSED = {
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
         --sizes 1G-1K:x2: --sizes: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
         -b 64M: -b 64M is more than -e 32M ~ write for example -b 8 -e 128M
-        -o results/x: unknown reduce op 'results/x' ~ a folder is --output
+        -o results/x: --reduce-op: unknown reduce op 'results/x' ~ a folder is --output
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
         --budget -1: --budget is -1 ~ it must be above 0
         --timeout 0.5: --timeout is 0.5 ~ it must be at least 1
@@ -39,7 +39,7 @@ REFUSED = {
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
         --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
         --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST
-        --label a/b: label 'a/b' cannot be part of a folder's name ~ use up to 64 letters
+        --label a/b: --label 'a/b' cannot be part of a folder's name ~ use up to 64 letters
         -c 2: -c cannot be 2 ~ -c 1 checks results, -c 0 does not
         --dtype int32 --reduce-op avg: nothing is left to measure: avg is not defined for int32
         --iter 3: there is no option --iter ~ did you mean --iters? `commbench run --help` lists
@@ -47,10 +47,10 @@ REFUSED = {
         --via gather+broadcast --tensors 2: --via gather+broadcast takes one tensor
         --tensors 0: --tensors is 0 ~ it must be at least 1
         --split fsdp: --split 'fsdp' is neither a number nor a split
-        --via reduce: unknown form 'reduce'
+        --via reduce: --via: unknown form 'reduce'
         --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
         --workload step.json --nproc-per-node 1: two-ranks has 2 ranks, and not 1 ~ --fit shrink
-        --workload step.json --fit grow: unknown fit 'grow' ~ known: refuse, shrink
+        --workload step.json --fit grow: --fit: unknown fit 'grow' ~ known: refuse, shrink
         --op replay: |needs a workload
         --op exchange --p2p-call send: |both ranks of a pair wait in send ~ write --p2p-call isend
         --op ring_exchange --p2p-call send: |waits in send until the next one calls recv
@@ -81,7 +81,7 @@ REFUSED = {
         ring results/20261121-060000-ring/results.csv: ring and ring are the same run
         ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
-        ring tree --format table: unknown format 'table' ~ known: text, markdown, html, json, csv
+        ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
@@ -105,7 +105,7 @@ REFUSED = {
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
     (2, JOB): f"""
-        -- --op all_redcue: unknown operation 'all_redcue' ~ did you mean all_reduce? `commbench op
+        -- --op all_redcue: --op: unknown operation 'all_redcue' ~ did you mean all_reduce? `
         -- --op gather --root 4: --root 4 is not a rank of 4 ~ ranks: 0 to 3
         -- --nnodes 2: --nnodes cannot be used after the -- of a job ~ {RUNNING}
         -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}
@@ -125,14 +125,14 @@ REFUSED = {
     """,
     (2, "history"): """
         show --op all_gather: no row of results/history.sqlite is chosen
-        show --op allreduce: unknown operation 'allreduce'
+        show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete
         forget: which runs are forgotten?
         forget 99: |has no run '99'
-        export --op all: unknown operation 'all'
+        export --op all: --op: unknown operation 'all'
     """,
     (6, "history"): """
         show --db none.sqlite: there is no history none.sqlite
@@ -140,7 +140,7 @@ REFUSED = {
         add nothing: there is no file, folder or run 'nothing'
     """,
     (2, "workload"): """
-        show trace.json --format xml: unknown format 'xml'
+        show trace.json --format xml: --format: unknown format 'xml'
         import trace.json: --output is missing
         show: TRACE is missing
     """,
@@ -155,7 +155,10 @@ REFUSED = {
     """,
     (2, "soak"): "--for never: --for 'never' is not a time ~ write 90s, 30m or 1h",
     (2, "init"): "-o x: there is no option -o ~ did you mean --output?",
-    (2, "fleet results"): "--nodes absent.txt: --nodes 'absent.txt': there is no such file",
+    (
+        2,
+        "fleet results",
+    ): "--nodes absent.txt: --nodes 'absent.txt' is no file",
     (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
@@ -166,7 +169,7 @@ REFUSED = {
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance '200%' is not below 100 %
-        --format table: unknown format 'table'
+        --format table: --format: unknown format 'table'
         --params 1M -o buckets: buckets has no ending
     """,
     (2, "expect"): """
@@ -195,8 +198,8 @@ REFUSED = {
         --nic 8x: --nic: rate '8x' has an unclear unit 'x'
         --algorithm rong: unknown --algorithm 'rong'
         --tolerance 20: --tolerance '20' is not a percentage
-        --format xml: unknown format 'xml'
-        --size 0: size '0' is out of range
+        --format xml: --format: unknown format 'xml'
+        --size 0: --size '0' is out of range
     """,
     (2, "model fit a"): """
         --leave-out nodes=2: --leave-out 'nodes=2' says neither ranks nor sizes
@@ -215,18 +218,18 @@ REFUSED = {
         --ranks 64 --ranks-per-node 0: --ranks-per-node is 0
         --ranks 64,100: 100 ranks do not fill hosts of 8 ranks
         --ranks 64 --sizes 1KB: --sizes '1KB' could mean
-        --ranks 64 --op all_redcue: unknown operation 'all_redcue'
-        --ranks 64 --format xml: unknown format 'xml'
+        --ranks 64 --op all_redcue: --op: unknown operation 'all_redcue'
+        --ranks 64 --format xml: --format: unknown format 'xml'
     """,
     (3, PREDICT): """
         --ranks 64 --op all_gather: planted has no model of all_gather
         --ranks 64 --variant int8: all_reduce across hosts has no model named 'int8'
     """,
     (2, "sweep"): """
-        --env A=1,2 --label ../../x: label '../../x' cannot be part of a folder's name
+        --env A=1,2 --label ../../x: --label '../../x' cannot be part of a folder's name
         --env NCCL_ALGO=RING,TREE --sizes 1K: gloo does not read NCCL_ALGO: the settings would not
         --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
-        --vary cpu-mode=quiet,loud: unknown cpu mode 'loud'
+        --vary cpu-mode=quiet,loud: --vary: unknown cpu mode 'loud'
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
         --vary colour=red: unknown option to vary 'colour' ~ known: dtype, placement
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
@@ -237,7 +240,7 @@ REFUSED = {
         --output x --label y --launches 2: --launches cannot be used in a sweep
         --nonsense: there is no option --nonsense
         --rounds 0: --rounds is 0
-        --export pdf: unknown export 'pdf'
+        --export pdf: --export: unknown export 'pdf'
     """,
     (3, "sweep"): """
         --vary cpu-mode=quiet,plain --sizes 1K --export nccl-tuner: --export nccl-tuner needs the ba

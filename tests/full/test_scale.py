@@ -181,7 +181,7 @@ def start_journal(folder: Path, plan: Plan, chance: Random, **more: Any) -> Jour
     folder.mkdir(exist_ok=True)
     journal = Journal(folder)
     started = "2026-11-27T00:00:00+00:00"
-    journal.header(RunHeader(plan, "many", started, "srun", ranks=infos, num_nodes=HOSTS, **more))
+    journal.add(RunHeader(plan, "many", started, "srun", ranks=infos, num_nodes=HOSTS, **more))
     return journal
 
 
@@ -207,7 +207,7 @@ def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
                     entry_skew_s=1e-6, operation_s=1e-4, elapsed_s=0.01, launch=launch,
                 )  # fmt: skip
                 journal.batch(case, added.add(batch, 10))
-            journal.measurement(
+            journal.add(
                 Measurement(case, "ok", stop_reason="fixed", wrong=0,
                             rank_times=added.result(launch))
             )  # fmt: skip
@@ -227,7 +227,7 @@ def make_measured(folder: Path, plan: Plan, make_batch: Callable[[Case, Random],
     for case in plan.cases():
         added = RankTimesSum()
         journal.batch(case, added.add(make_batch(case, chance), 10))
-        journal.measurement(
+        journal.add(
             Measurement(case, "ok", stop_reason="fixed", wrong=0, rank_times=added.result(0))
         )
     journal.end(RunEnd("complete"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from array import array
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -33,8 +34,10 @@ from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import (
     LONGEST_S,
     SHORTEST_S,
-    Samples,
+    SamplesOfBatches,
+    concatenated,
     in_order,
+    lengths_of,
     with_rank_times,
 )  # fmt: skip
 from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
@@ -49,7 +52,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_every_line_is_in_the_file_as_soon_as_it_was_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.header(HEADER)
+    journal.add(HEADER)
     sizes = [(tmp_path / JOURNAL).stat().st_size]
     measurement = MEASUREMENTS[0]
     for number, batch in enumerate(measurement.batches, start=1):
@@ -57,7 +60,7 @@ def test_every_line_is_in_the_file_as_soon_as_it_was_written(tmp_path: Path) -> 
         (found,) = read_run(tmp_path).measurements
         assert (found.batches, found.stop_reason) == (measurement.batches[:number], CUT_OFF)
         sizes.append((tmp_path / JOURNAL).stat().st_size)
-    journal.measurement(measurement)
+    journal.add(measurement)
     run = read_run(tmp_path)
     assert (run.measurements, run.end) == ((measurement,), None)
     sizes.append((tmp_path / JOURNAL).stat().st_size)
@@ -69,7 +72,7 @@ def launches(folder: Path, *outcomes: tuple[Measurement, ...]) -> Run:
     """What is read of a run of several launches."""
     for launch, measurements in enumerate(outcomes):
         journal = Journal(folder)
-        journal.header(HEADER._replace(launch=launch, started=f"launch {launch}"))
+        journal.add(HEADER._replace(launch=launch, started=f"launch {launch}"))
         record(journal, *measurements)
         journal.end(END._replace(reason=f"launch {launch}"))
     return read_run(folder)
@@ -101,7 +104,7 @@ def test_batches_of_several_launches_belong_to_the_same_case(tmp_path: Path) -> 
 def test_a_launch_that_still_goes_on_makes_the_run_go_on(tmp_path: Path) -> None:
     launches(tmp_path, (measured(0, 1e-3, 0),))
     journal = Journal(tmp_path)
-    journal.header(HEADER._replace(launch=1))
+    journal.add(HEADER._replace(launch=1))
     assert read_run(tmp_path).end is None
     journal.batch(CASES[1], Batch(samples_s=(1.0,), launch=1))
     first, second = read_run(tmp_path).measurements
@@ -126,7 +129,7 @@ def test_of_several_launches_the_worst_outcome_counts(wrong_launch: int, tmp_pat
 def test_a_later_launch_with_another_plan_is_refused(tmp_path: Path) -> None:
     write(tmp_path, MEASUREMENTS[0])
     journal = Journal(tmp_path)
-    journal.header(HEADER._replace(plan=replace(PLAN, seed=1), launch=1))
+    journal.add(HEADER._replace(plan=replace(PLAN, seed=1), launch=1))
     journal.end(END)
     with pytest.raises(RecordsError, match=r"line 6, is damaged: a later launch has another plan"):
         read_run(tmp_path)
@@ -205,7 +208,7 @@ def test_whatever_was_measured_is_read_back_to_the_last_bit(
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_sample_that_is_no_finite_number_is_never_written(value: float, tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.header(HEADER)
+    journal.add(HEADER)
     before = (tmp_path / JOURNAL).read_bytes()
     with pytest.raises((ValueError, RecordsError)):
         journal.batch(CASES[0], Batch(samples_s=(value,)))
@@ -213,14 +216,13 @@ def test_a_sample_that_is_no_finite_number_is_never_written(value: float, tmp_pa
     journal.end(END)
 
 
-def test_samples_are_a_sequence_that_equals_a_tuple() -> None:
-    values = (1e-3, 0.1 + 0.2, 0.0)
-    found = Samples("d", values)
-    assert found == values and values == found and found != values[:2] and found != 3
-    assert not found != values and not values != found  # noqa: SIM202
-    assert (len(found), found[1], found[1:], found[-1]) == (3, 0.1 + 0.2, values[1:], 0.0)
-    assert (*found,) == values and hash(found) == hash(values)
-    assert not Samples("d") and Samples("d") == ()
+def test_the_samples_of_batches_are_tuples_of_what_was_appended() -> None:
+    batches = [(1e-3, 0.1 + 0.2, 0.0), (), (2.0,)]
+    found = SamplesOfBatches()
+    for values in batches:
+        found.append(values)
+    assert [*found] == batches and found[1:] == batches[1:] and found[-1] == (2.0,)
+    assert lengths_of(found) == [3, 0, 1] and [*concatenated(found)] == [*chain(*batches)]
 
 
 def test_many_samples_have_the_summary_that_few_lines_of_python_give(
@@ -231,7 +233,7 @@ def test_many_samples_have_the_summary_that_few_lines_of_python_give(
         tuple(round(chance.lognormvariate(-9 + n / 40, 0.2), 6) for _ in range(1 + n))
         for n in range(40)
     ]
-    mixed = [Samples("d", batch) if n % 2 else batch for n, batch in enumerate(batches)]
+    mixed = [array("d", batch) if n % 2 else batch for n, batch in enumerate(batches)]
     launches = [in_order(mixed[:20]), in_order(mixed[20:])]
     few = summarise(batches, launches)
     assert few.design_effect > 1
@@ -246,14 +248,14 @@ def _large(folder: Path, each: int, size_bytes: int) -> Path:
     """A journal of about this size, with so many samples in a batch."""
     folder.mkdir()
     journal, chance, asked = Journal(folder), Random(each), plan()
-    journal.header(header(asked, "large"))
+    journal.add(header(asked, "large"))
     pool = [round(chance.lognormvariate(-9, 0.1), 9) for _ in range(9973)]
     while (folder / JOURNAL).stat().st_size < size_bytes:
         for case in asked.cases():
             at = chance.randrange(len(pool))
             journal.batch(case, Batch(tuple((pool[at:] + pool * 2)[:each]), rank_medians_s=(1, 1)))
     for case in asked.cases():
-        journal.measurement(Measurement(case, "ok", stop_reason="fixed", wrong=0))
+        journal.add(Measurement(case, "ok", stop_reason="fixed", wrong=0))
     journal.end(RunEnd("complete"))
     return folder
 

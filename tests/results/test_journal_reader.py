@@ -337,13 +337,13 @@ def test_a_case_that_ends_twice_in_a_launch_is_refused(lines: list[str], tmp_pat
 def test_what_a_later_process_appends_is_checked_with_what_was_there(tmp_path: Path) -> None:
     """Also after a line that a killed process left behind in part."""
     journal = Journal(tmp_path)
-    journal.header(HEADER)
+    journal.add(HEADER)
     journal.batch(CASES[0], Batch((1e-3,)))
     journal.close()
     path = tmp_path / JOURNAL
     path.write_bytes(path.read_bytes() + b'{"kind": "ba')
     journal = Journal(tmp_path)
-    journal.header(HEADER._replace(resumed=True))
+    journal.add(HEADER._replace(resumed=True))
     measurements = [Measurement(case, "ok", batches=(Batch((1e-3,)),)) for case in CASES]
     record(journal, *measurements)
     journal.end(RunEnd("complete"))

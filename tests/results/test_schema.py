@@ -175,9 +175,9 @@ def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> N
     assert (before.finished, before.run.end) == ({1, 2}, None)
     whole = read_run(FROZEN)
     journal = Journal(tmp_path)
-    journal.header(before.run.header._replace(resumed=True))
+    journal.add(before.run.header._replace(resumed=True))
     journal.batch(whole.measurements[0].case, whole.measurements[0].batches[1])
-    journal.measurement(whole.measurements[0])
+    journal.add(whole.measurements[0])
     assert whole.end
     journal.end(whole.end)
     schemas = [json.loads(line).get("schema") for line in path.read_text().splitlines()]

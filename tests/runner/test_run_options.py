@@ -93,10 +93,10 @@ def test_memory_is_chosen_as_in_nccl_tests(flags: str, found: str) -> None:
         ("-b 64M", "-b 64M is more than -e 32M"),
         ("-b 0 -e 8 -f 2", "size '0' is out of range"),
         ("-b 1KB", "'1KB' could mean a power of 1000 or of 1024"),
-        ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "sizes '' are empty"),
+        ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "--sizes '' are empty"),
         ("-R 3", "-R cannot be 3"),
         ("-R 1 --memory default", "--memory and -R both choose the memory"),
-        ("--memory symm_mem", "unknown memory 'symm_mem'"),
+        ("--memory symm_mem", "--memory: unknown memory 'symm_mem'"),
     ],
 )  # fmt: skip
 def test_words_that_contradict_or_make_no_sense_are_refused(words: str, message: str) -> None:
@@ -270,7 +270,8 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
         ({"itres": 3}, "", "unknown argument 'itres'"),
         ({"iters": "many"}, "", "--iters cannot be 'many'"),
         ({"iters": 2.5}, "", "--iters cannot be 2.5"),
-        ({"check": "no"}, "", "--check cannot be 'no'"), ({"op": 7}, "", "unknown operation '7'"),
+        ({"check": "no"}, "", "--check cannot be 'no'"),
+        ({"op": 7}, "", "--op: unknown operation '7'"),
         ({"sizes": -1}, "", "--sizes: size -1 is below 1"),
         ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
         ({"format": "text", "dry_run": True}, "api", "--dry-run is for the command line only"),

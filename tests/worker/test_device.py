@@ -306,7 +306,8 @@ def test_clocks_are_read_once_a_batch_and_throttling_is_warned_about(program: Co
     for batch in (first, second):
         assert (batch["power_w"], batch["temperature_c"]) == (101.0, 40)
         assert batch["throttle_reasons"] == ["power cap"]
-    assert ended.rows()[0]["warnings"].split()[:2] == ["gpu_throttled", "gpu_clocks"]
+    warnings = ended.rows()[0]["warnings"].split()
+    assert warnings[0] == "gpu_throttled" and "gpu_clocks" not in warnings  # which it explains
     assert "a GPU was throttled (power cap)" in ended.out
 
 

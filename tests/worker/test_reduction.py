@@ -162,7 +162,7 @@ def test_hosts_with_other_gpus_are_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     header = make_header(task, "torchrun", comm, first, dict(H200))
     assert header.num_nodes == 5
     journal = Journal(tmp_path)
-    journal.header(header)
+    journal.add(header)
     journal.close()
     read = read_run(tmp_path).header
     assert read.environment["other_gpus"] == known

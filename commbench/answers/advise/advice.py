@@ -158,9 +158,9 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
     )
-    if found.largest_sent > table.largest and not table.grows:
+    if found.largest_sent > table.largest and (flat := table.flat_sizes):
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
-        return Missing(DDP + where, *commands.growth_needs(table, measured.header))
+        return Missing(DDP + where, *commands.growth_needs(flat, measured.header))
     is_open = found.is_guess or found.has_waited
     decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)

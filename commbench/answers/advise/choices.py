@@ -14,13 +14,11 @@ from math import log
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import Z
 from commbench.answers.compare.ratio import waited_sides
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
@@ -321,7 +319,8 @@ def _decide_range(
     has_waited = 2 * sum(waited) > len(waited)
     chosen, verdict, fallback = default, KEEP, None
 
-    if gain and not has_waited and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:
+    of_all = gain and stats.hold_together(gain, comparisons)
+    if of_all and not has_waited and stats.decide(of_all, tolerance) == SLOWER:
         chosen, verdict = named, CHANGE
         if named == FLAT:
             fallback = next((each for each in order if each != FLAT), None)
@@ -361,15 +360,6 @@ def _find_crossing(
         return None
     part = min(1.0, max(0.0, -logs[0] / (logs[1] - logs[0])))
     return Crossing(before.best, after.best, low * (high / low) ** part, low, high)
-
-
-def _for_all(found: Estimate, comparisons: int) -> Estimate:
-    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
-    normal distribution of its logarithm."""
-    if not found.low or not found.high or comparisons < 2:
-        return found
-    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) / Z
-    return found.map(lambda end: found.value * (end / found.value) ** factor)
 
 
 def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def document(report: AdviceReport) -> doc.Document:
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
-        [warnings_section(report.warnings), *blocks, *_missing(report.missing),
+        [warnings_section([("", w) for w in report.warnings]), *blocks, *_missing(report.missing),
          *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else [])],
     )  # fmt: skip
 
@@ -142,23 +142,31 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     answer = _decision(size, used, found.gain, verdict, question, found.has_waited)
+    over = found.now.over_best
+    if verdict == KEEP and over.ends[1] > 1 + question.tolerance:
+        interval = in_brackets(ratio_interval_text(over))
+        answer += (
+            f" by its median, and {used} takes {ratio_text(over)} times as long as the fastest"
+        )
+        answer += interval
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
     elif question.backward_s is None:
         alone = f"({format_time(found.step.backward_s)}): give --backward"
         answer += f", if the backward pass takes as long as the communication {alone}"
-    within, now, chosen = f"within {_percent(question)}", found.now, found.recommended
+    now, chosen = found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:
         marks[chosen] = _CHOSEN[verdict]
 
     def words(point: BucketTime) -> str:
-        is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
+        (low, high), most = point.over_best.ends, 1 + question.tolerance
+        how = f"within {_percent(question)}" if high <= most else "slower" if low > most else ""
+        how = "fastest median" if point == found.best else how or "not decided"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""
-        known = (marks.get(point) or within * is_good, f"extrapolated{far}" * (times > 1))
-        return ", ".join(filter(None, known))
+        return ", ".join(filter(None, (marks.get(point), f"extrapolated{far}" * (times > 1), how)))
 
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
@@ -170,17 +178,24 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     rows = [*(point for point in found.curve if point != now), now]
     few = [p for p in rows if p in marks or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
     table = doc.Table("", columns, rows, brief=few if len(rows) > MOST_ROWS + 1 else None)
-    return answer, [table, doc.Facts([*_bucket_facts(found, question)])]
+    return answer, [table, doc.Facts([*_bucket_facts(found, verdict, question)])]
 
 
-def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str, str]]:
+def _bucket_facts(
+    found: BucketAdvice, verdict: str, question: Question
+) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
-    yield f"within {_percent(question)} of the best", format_range(*found.good_bytes)
+    sizes = format_range(*found.good_bytes)
+    yield "fastest medians", f"{sizes}, within {_percent(question)} of each other"
+    if verdict == UNDECIDED and found.recommended != found.now:
+        size = format_bytes(found.recommended.bucket_bytes)
+        yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
     yield "gradients", format_about(step.gradient_bytes)
     assumed = "" if question.backward_s else ", assumed; the intervals are for this time"
     yield "backward alone", f"{format_time(step.backward_s)}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
-    yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
+    alone = found.communication_s
+    yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"
     of_work, of_calls, source = found.slowdown
     times = f"calls take {1 + of_calls:.1f} and {source} {1 + of_work:.1f} times as long"
     yield "while both go on", times if source else "not measured: taken as no slower"
@@ -196,11 +211,6 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
         yield "intervals", "not known: the medians alone decide"
     if found.table.busy and found.table.busy.kind == simulation.ESTIMATED:
         yield "calls at once", "several: each is estimated from a single call"
-
-
-def _about_time(seconds: float) -> str:
-    """With two or three digits."""
-    return cells.time_text(Estimate(seconds, 0.9 * seconds, 1.1 * seconds))
 
 
 # Forms of calls, graphs, memory and settings
@@ -271,7 +281,7 @@ def advice_picture(report: AdviceReport) -> Picture:
     sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
-        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
+        f"Backward pass over the bucket size: {report.runs[0]}",
         " ".join(sentences),
         [_panel(*pair) for pair in drawable],
         sentences if len(drawable) == 1 else [],

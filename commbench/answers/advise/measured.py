@@ -198,10 +198,8 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     """The time of each call by its bytes; None for fewer than two sizes. Of several rows of one
     size the last counts."""
     times = {
-        row.case.size_bytes // row.case.num_tensors: row.time.estimate.scaled(
-            1 / row.case.num_tensors
-        )
-        for row in rows if row.time
+        row.case.size_bytes // row.case.num_tensors: time.scaled(1 / row.case.num_tensors)
+        for row in rows if (time := row.known_time)
     }  # fmt: skip
     sizes = tuple(sorted(times))
     estimates = tuple(times[size] for size in sizes)
@@ -318,10 +316,10 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     return "no alternatives are measured", run_command(header, operations, measure)
 
 
-def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
+def growth_needs(flat_sizes: tuple[int, int], header: RunHeader) -> Needs:
     """What buckets above the measured sizes need where the time says nothing of the size."""
-    sizes = f"{format_size(table.smallest)}-{format_size(table.largest)}"
-    needs = f"the time did not grow with the size ({sizes}): measure larger sizes on a quiet host"
+    sizes = "-".join(map(format_size, flat_sizes))
+    needs = f"the time may not grow with the size ({sizes}): measure larger sizes"
     return f"{UNKNOWN}{needs}", wide_command(header)
 
 

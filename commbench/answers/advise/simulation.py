@@ -24,9 +24,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, log
-from statistics import correlation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.answers.cost.fit import fit_sizes
+from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats import Estimate
@@ -41,10 +42,6 @@ REPLICATES = 200
 """Columns of drawn times; the ends of a 95 % interval are then known to about one of a hundred."""
 WIDTH_95 = 2 * 1.959964
 """The width of a 95 % interval in standard deviations of the normal distribution."""
-CORRELATED = 0.9
-"""Of size and time where a smaller growth counts, too."""
-GROWTH = 1.5
-"""So many times as long may a call take on a busy host, where the size is not the cause."""
 ESTIMATED = "estimated"
 """The kind of a table of calls that follow one another, where that was not measured."""
 
@@ -83,13 +80,15 @@ class TimeTable(NamedTuple):
         return bool(used & {*self.waited} or (self.busy and self.busy.has_waited(size_bytes)))
 
     @property
-    def grows(self) -> bool:
-        """Whether the time surely depends on the size: otherwise nothing shows larger ones."""
-        (_, most), (least, _) = self.times[0].ends, self.times[-1].ends
-        medians = [time.value for time in self.times]
-        return least > GROWTH * most or (
-            least > most and correlation(self.sizes, medians) > CORRELATED
-        )
+    def flat_sizes(self) -> tuple[int, int] | None:
+        """The first and the last of the largest sizes, if it is not sure that the time grows with
+        them: nothing shows larger ones then. The line is that of `commbench explain`; of two sizes
+        the intervals count."""
+        curve = fit_sizes(make_points(dict(zip(self.sizes, self.times, strict=True))))
+        if curve:
+            return None if curve.ranges[-1].grows else curve.ranges[-1].ends
+        is_sure = self.times[-1].ends[0] > self.times[0].ends[1]
+        return None if is_sure else (self.smallest, self.largest)
 
     def draw(self, seed: int = 0) -> Draw:
         """The table with its replicates."""
@@ -198,6 +197,8 @@ class BucketTime(NamedTuple):
     """How many there are."""
     largest_bytes: int
     """Of the largest of them."""
+    over_best: Estimate = Estimate(1.0)
+    """Its time over that of the fastest size."""
 
 
 class BucketAdvice(NamedTuple):
@@ -219,7 +220,7 @@ class BucketAdvice(NamedTuple):
     """With the buckets that are used now, also where they are larger than any measured size."""
     gain: Estimate
     """The time of now over that of the recommended size."""
-    communication_s: float
+    communication_s: Estimate
     """Seconds of all buckets of the recommended size, one after another, alone."""
     beyond: bool
     """Whether the largest measured size, or a larger one, is good: larger ones may be better."""
@@ -268,10 +269,15 @@ def find_buckets(
         what = f"{number:,} buckets of {format_bytes(cap)} are too many to simulate: more than "
         hint = "give a larger --bucket-cap, such as 100M"
         raise UsageError(f"{what}{MOST_BUCKETS_NOW:,}", hint)
-    used = run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
     # Of several sizes that make the same buckets, the largest.
     different = {tuple(cut(step, size, size)): size for size in bucket_sizes(table, step)}
-    tried = [run(size, size) for size in sorted(different.values())]
+    simulated = [run(size, size) for size in sorted(different.values())]
+    simulated.append(run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap))
+    fastest = min(simulated, key=lambda each: each[0].time_s.value)[1]
+    *tried, used = [
+        (point._replace(over_best=interval(times / fastest)), times, sizes)
+        for point, times, sizes in simulated
+    ]
     now, curve = used[0], [point for point, _, _ in tried]
     every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
     best = min(every, key=lambda point: point.time_s.value)
@@ -282,7 +288,7 @@ def find_buckets(
         inside = [each for each in tried if each[0] in good]
         chosen = min(inside, key=lambda each: abs(np.log(each[0].bucket_bytes / middle)))
     recommended, times, sent = chosen
-    alone = float(sum(draw.at(size)[0] for size in sent))
+    alone = interval(np.sum([draw.at(size) for size in sent], axis=0))
     return BucketAdvice(
         table, step, slowdown, tuple(curve), best, recommended,
         (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),

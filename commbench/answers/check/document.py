@@ -4,18 +4,24 @@ do; and the same as JSON, as JUnit XML and as GitHub's annotations."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from itertools import groupby, islice
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import more_precisely, waited_sentences
+from commbench.analysis.diagnostics import (
+    WAITED,
+    more_precisely,
+    tells_of_waiting,
+    waited_sentences,
+)
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
-from commbench.answers.check.rules import steps_note
+from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
-from commbench.answers.show.run_notes import warnings_sentence
+from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -23,7 +29,7 @@ from commbench.units import format_count
 from commbench.views import cells, formats
 from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
 
-MOST_ROWS = 20
+MOST_ROWS = 8
 """Rows of one rule that a terminal shows, unless all are asked for."""
 MOST_RULES = 3
 """Rules that the first sentence names."""
@@ -41,18 +47,20 @@ def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
+    said, causes = verdict(gate), _causes(gate)
+    is_said = WAITED in said  # and what to do is below
+    answer = [said, *(each for each in causes if not (is_said and tells_of_waiting([each])))]
     warnings = comparing.run_warnings(gate.runs, gate.covers)
     blocks = [
+        warnings_section(warnings, causes),
+        Items(advice(gate), "What to do"),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
-        comparing.warnings_block(warnings),
-        Items(advice(gate), "What to do"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    answer = [verdict(gate), *_causes(gate), *warnings_sentence([w for _, w in warnings])]
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
 
 
@@ -117,11 +125,12 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 def _table(checks: Collection[RowCheck]) -> Table:
     """Rows with one outcome. A terminal shows those that fail or are undecided."""
     first = next(iter(checks))
-    limit = first.rule.limit
+    limit, of = first.rule.limit, lambda check: check if check.estimate else None
+    value, interval = _units(limit)
     columns = [
         cells.Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, cells.BYTES),
-        cells.Column(limit.heading, attrgetter("estimate"), limit.unit),
-        cells.Column("95 %\ninterval", attrgetter("estimate"), limit.interval),
+        cells.Column(limit.heading, of, value),
+        cells.Column("95 %\ninterval", of, interval),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED)
@@ -131,8 +140,24 @@ def _table(checks: Collection[RowCheck]) -> Table:
         checks,
         lambda c: c.case.title_without(*["operation"] * bool(c.case.step)),
         tone=lambda check: _ROW_TONES.get(check.effect, ""),
-        brief=[*islice(checks, MOST_ROWS * is_shown)],
+        brief=_furthest(checks) if is_shown else [],
     )
+
+
+def _units(limit: Limit) -> list[cells.Unit]:
+    """How the value of a RowCheck is written, and its interval: what is beyond the limit does not
+    read as the limit."""
+
+    def of(unit: cells.Unit) -> cells.Unit:
+        return unit._replace(write=lambda check: unit.write(check.estimate, check.rule.value))
+
+    return [of(limit.unit), of(limit.interval)]
+
+
+def _furthest(checks: Collection[RowCheck]) -> list[RowCheck]:
+    """Those that are furthest beyond the limit, in their order."""
+    most = sorted(checks, key=attrgetter("excess"), reverse=True)[:MOST_ROWS]
+    return [check for check in checks if any(check is each for each in most)]
 
 
 def _limit(check: RowCheck) -> float | None:
@@ -171,7 +196,7 @@ def finding(check: RowCheck) -> str:
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
-    value, interval = limit.unit.write(check.estimate), limit.interval.write(check.estimate)
+    value, interval = (unit.write(check) for unit in _units(limit))
     return limit.sentence.format(value + cells.in_brackets(interval))
 
 
@@ -192,7 +217,9 @@ def rule_notes(result: RuleResult) -> list[str]:
 
 
 def advice(gate: GateResult) -> list[str]:
-    """What to do about a check without a verdict."""
+    """What to do about a check that fails or has no verdict."""
+    if gate.outcome == FAIL:
+        return _after_failure(gate)
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
@@ -200,16 +227,33 @@ def advice(gate: GateResult) -> list[str]:
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     applies = {
         "unsure": any(c.outcome == UNDECIDED and not c.reason for c in checks),
-        "noise": any(
-            c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks
-        ),
+        "together": any(c.is_beyond and c.outcome == UNDECIDED for c in blocking),
+        "noise": any(c.outcome == UNDECIDED and c.reason and not c.is_beyond for c in blocking),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "unmatched": any(c.outcome == NOT_MEASURED for c in blocking),
         "no row": any(not result.checks for result in found),
     }
+    return _texts(applies, more=more_precisely(header))
+
+
+def _after_failure(gate: GateResult) -> list[str]:
+    """What to look at, and what measures again or compares."""
+    failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
+    valued, worst = [check for check in failed if check.estimate], gate.worst
+    applies = {
+        "incomplete": bool(gate.incomplete),
+        "invalid": len(valued) < len(failed),
+        "slower": bool(gate.baseline and worst and worst.estimate),
+        "beyond": bool(not gate.baseline and worst and worst.estimate),
+    }
+    run, base = (quote(str(each.path)) if each else "" for each in (gate.run, gate.baseline))
+    return _texts(applies, run=run, base=base, worst=worst.case.name if worst else "")
+
+
+def _texts(applies: Mapping[str, bool], **blanks: str) -> list[str]:
+    """The texts that apply."""
     texts = read_sections(Path(__file__).with_name("advice.txt"))
-    more = more_precisely(header)
-    return [texts[name].strip().format(more=more) for name, is_so in applies.items() if is_so]
+    return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
 
 # Other formats.

@@ -7,7 +7,7 @@ longer than on sound machines (expect.curves).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,11 @@ from commbench.answers.check.rules import LIMITS, Limit, RowLimit, Rule
 from commbench.answers.expect import bound, expectation
 from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.curve_document import curve_notes
-from commbench.answers.expect.curves import Curve, compare_run
+from commbench.answers.expect.curves import Curve, RowOnCurve, compare_run
 from commbench.answers.expect.document import gbps, judgement_text, machine_text
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import list_some
+from commbench.plan.case import Case
 from commbench.plan.links import Hardware, unique_gpu
 from commbench.results.schema import OK, is_imported
 from commbench.stats import Estimate
@@ -42,27 +43,55 @@ def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None 
     """The rule of a run by curves; `tolerance` is by default that of each size."""
     found = compare_run(run, curves, tolerance)
     by_case, too_fast = {row.case: row for row in found.rows}, {r.case for r in found.too_fast}
-
-    def limit_of(row: Any) -> RowLimit:
-        if row.case in too_fast:
-            return RowLimit(None, "too fast: is a unit wrong?")
-        on_curve = by_case[row.case]
-        return RowLimit(1 + on_curve.tolerance if on_curve.ratio else None, on_curve.reason)
-
     limit = Limit(
         name=PUBLISHED,
-        parse=lambda text: 1 + parse_percentage(text),
-        words=lambda most: f"at most {most:.2f} times the published time",
+        parse=parse_percentage,
+        words="at most {:.2f} times the published time".format,
         unit=cells.RATIO,
         interval=cells.RATIO_INTERVAL,
         sentence="takes {} times the published time",
         heading="measured /\npublished",
-        estimate=lambda row: by_case[row.case].ratio,
+        estimate=partial(_ratio, by_case),
     )
     what = f" of {found.system}" if found.system else ""
     is_others = bool(run.header and is_imported(run.header))
-    return Rule(limit, 0.0, of_row=limit_of, name=f"times near the published curves{what}",
-                allow_unchecked=is_others, remarks=lambda _: curve_notes(found))  # fmt: skip
+    return Rule(
+        limit, 0.0, of_row=partial(_curve_limit, by_case, too_fast),
+        name=f"times near the published curves{what}", allow_unchecked=is_others,
+        remarks=[*curve_notes(found)],
+    )  # fmt: skip
+
+
+# What a rule calls has no state but its arguments, so that results can be pickled.
+
+
+def _ratio(by_case: Mapping[Case, RowOnCurve], row: Any) -> Estimate | None:
+    return by_case[row.case].ratio
+
+
+def _curve_limit(
+    by_case: Mapping[Case, RowOnCurve], too_fast: Collection[Case], row: Any
+) -> RowLimit:
+    if row.case in too_fast:
+        return RowLimit(None, "too fast: is a unit wrong?")
+    on_curve = by_case[row.case]
+    return RowLimit(1 + on_curve.tolerance if on_curve.ratio else None, on_curve.reason)
+
+
+def _hardware_limit(
+    hardware: Hardware | None, tolerance: float, nothing: str, is_least: bool, row: Any
+) -> RowLimit:
+    call = call_of(row, hardware) if hardware else None
+    if call is None or (is_least and not row.case.is_plain):
+        return RowLimit(None, nothing)
+    found = expectation.find_expectation(call, tolerance)
+    if is_least:
+        return RowLimit(found.low_bytes_per_s, nothing)
+    return RowLimit(found.bound and found.bound.busbw_bytes_per_s, "no link is known")
+
+
+def _bandwidth_words(words: str, limit: float) -> str:
+    return words.format(gbps(limit))
 
 
 def expectation_rules(
@@ -90,23 +119,13 @@ def expectation_rules(
     nics = hardware and hardware.fabric.nics
     what = " with ".join(filter(None, (gpu and gpu.what, nics and nics.name)))
     what = f" of {what}" if what else ""
-
-    def limit(row: Any, is_least: bool) -> RowLimit:
-        call = call_of(row, hardware) if hardware else None
-        if call is None or (is_least and not row.case.is_plain):
-            return RowLimit(None, nothing)
-        found = expectation.find_expectation(call, tolerance)
-        if is_least:
-            return RowLimit(found.low_bytes_per_s, nothing)
-        return RowLimit(found.bound and found.bound.busbw_bytes_per_s, "no link is known")
-
     least = LIMITS["min_busbw"]._replace(
         name="expected_busbw",
-        words=lambda limit: f"bus bandwidth at least {gbps(limit)} GB/s, as expected{what}",
+        words=partial(_bandwidth_words, f"bus bandwidth at least {{}} GB/s, as expected{what}"),
     )
     most = LIMITS["min_busbw"]._replace(
         name="possible_busbw",
-        words=lambda limit: f"the links allow at most {gbps(limit)} GB/s",
+        words=partial(_bandwidth_words, "the links allow at most {} GB/s"),
         is_least=False,
     )
     below = f"at most {format_share(tolerance)} below the lowest figure of others"
@@ -114,8 +133,11 @@ def expectation_rules(
         least: f"bus bandwidth as expected{what}: {below}",
         most: f"bus bandwidth that the links{what} allow",
     }
-    limits = {kind: partial(limit, is_least=kind.is_least) for kind in names}
-    return [Rule(kind, 0.0, of_row=limits[kind], name=name) for kind, name in names.items()]
+    limit = partial(_hardware_limit, hardware, tolerance, nothing)
+    return [
+        Rule(kind, 0.0, of_row=partial(limit, kind.is_least), name=name)
+        for kind, name in names.items()
+    ]
 
 
 def call_of(row: Any, hardware: Hardware) -> bound.Call | None:

@@ -7,22 +7,26 @@ and `GateResult.outcome` for what else it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.statistics import launch_degrees
 from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule
+from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
+from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
-from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
+from commbench.stats import FAIL, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 
@@ -39,7 +43,9 @@ UNCHECKED = "results not checked"
 """Why a row is not measured whose results nobody has checked, although it has some."""
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
-WIDE = f"the interval spans more than a factor of {WIDEST:g}"
+WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
+NOT_TOGETHER = "beyond the limit, but not for {} rows together"
+"""Why a row does not fail whose own interval is beyond the limit."""
 
 
 class RowCheck(NamedTuple):
@@ -225,22 +231,43 @@ def check(
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
         checks = Checks(partial(_checks, rule, run, comparison))
-        said = rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)
+        said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
         results.append(RuleResult(rule, checks, tuple(said)))
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
+def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> int:
+    """How many rows a rule judges together: those with a time and a limit."""
+    pairs = comparison.rows if comparison and rule.limit.needs_baseline else None
+    rows = run.rows if pairs is None else (pair.b for pair in pairs)
+    timed = (row for row in rows if rule.covers(row) and _has_time(row))
+    return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
+
+
+def _slow_ranges(rule: Rule, comparison: Comparison | None) -> list[PooledRatio]:
+    """The ranges of sizes that are beyond a limit which is the same for all rows."""
+    if comparison is None or rule.of_row:
+        return []
+    rows = tuple(row for row in comparison.rows if rule.covers(row.a))
+    ranges = replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
+    return [each for each in ranges if each.verdict == SLOWER]
+
+
 def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
+    together = cache(partial(_count_judged, rule, run, comparison))
+    slow_ranges = cache(partial(_slow_ranges, rule, comparison))
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
-            yield _check_row(rule, row, row)
+            yield _hold_together(_check_row(rule, row, row), row, together)
         return
     if comparison is None:
         hint = "name the run to compare with: --against BASELINE"
         raise UsageError(f"{rule.title!r} needs a baseline", hint)
     for compared in comparison.rows:
         if rule.covers(compared.a):
-            yield _check_row(rule, compared, compared.b, compared.a)
+            found = _check_row(rule, compared, compared.b, compared.a)
+            is_slow = found.is_beyond and any(each.covers(compared) for each in slow_ranges())
+            yield found if is_slow else _hold_together(found, compared, together)
     for row in filter(rule.covers, comparison.only_a):
         yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
     for row in filter(rule.covers, comparison.only_b):
@@ -293,8 +320,24 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
                 return _not_measured(rule, row, UNCHECKED + where)
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
     if not doubt and is_wide and (baseline or outcome == UNDECIDED):
-        doubt = WIDE
+        doubt = WIDE + ", even within the limit" * (outcome == PASS)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
+
+
+def _hold_together(check: RowCheck, row: Any, together: Callable[[], int]) -> RowCheck:
+    """The check of a row, or of a ComparedRow: one that fails by its value does so only if the
+    interval that holds for all rows under the rule together is beyond the limit, too."""
+    if check.outcome != FAIL or not check.estimate:
+        return check
+    number, rule = together(), check.rule
+    if rule.limit.needs_baseline:
+        estimate = ratio.hold_together(row, number)
+    else:
+        degrees = launch_degrees(row.launches)
+        estimate = stats.hold_together(check.estimate, number, degrees)
+    if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
+        return check
+    return check._replace(outcome=UNDECIDED, reason=NOT_TOGETHER.format(number))
 
 
 def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:

@@ -8,7 +8,7 @@ the median (or the mean that another tool printed) decides.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import inf
 from operator import attrgetter
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.row_names import format_range, named_bytes
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
@@ -52,7 +52,7 @@ class Limit(NamedTuple):
     """It limits rows of a comparison with a baseline."""
 
     def __reduce__(self) -> Any:
-        is_known = LIMITS.get(self.name) is self  # others, made for one run, cannot be pickled
+        is_known = LIMITS.get(self.name) is self
         return (_limit, (self.name,)) if is_known else (Limit, tuple(self))
 
     def excess(self, limit: float, found: Estimate) -> float:
@@ -138,8 +138,8 @@ class Rule(NamedTuple):
     """The rule in words; empty for one whose limit is `value`."""
     allow_unchecked: bool = False
     """Rows may pass although their results were not checked."""
-    remarks: Callable[[Any], Iterable[str]] | None = None
-    """Remarks on it for a LoadedRun, where they are not those of the hardware."""
+    remarks: Sequence[str] | None = None
+    """What is said of it, where they are not those of the hardware."""
 
     def covers(self, row: Any) -> bool:
         """Whether the rule applies to a row of results."""
@@ -211,8 +211,9 @@ def parse_rule(name: str, text: str) -> Rule:
             chosen = field
             kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
         if not chosen or kind in selected or kind not in _SELECTORS:
-            raise UsageError(
-                f"{text!r} is not a limit",
+            raise wrong_value(
+                text,
+                "is not a limit",
                 f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
                 "such as all_reduce:1M-1G:LIMIT or step=NAME:variant=calls:LIMIT",
             )

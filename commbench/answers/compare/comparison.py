@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis import environment
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
@@ -116,12 +117,30 @@ class Comparison(Result, view="answers.compare.document"):
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
-        compared = (row for row in self.rows if row.verdict != NOT_COMPARED)
-        return tuple(
+        ranges = [
             found
-            for _, rows in groupby(compared, attrgetter("kind"))
+            for _, rows in groupby(self._judged, attrgetter("kind"))
             for found in pool_kind([*rows], self.tolerance, self.host_changes)
+        ]
+        return tuple(
+            each.among(len(self._judged) if each.rows == 1 else len(ranges), self.tolerance)
+            for each in ranges
         )
+
+    @cached_property
+    def _judged(self) -> list[ratio.ComparedRow]:
+        return [row for row in self.rows if row.verdict != NOT_COMPARED]
+
+    def confirmed(self, verdict: str) -> list[ratio.ComparedRow]:
+        """The rows with a verdict, `slower` or `faster`, that holds with 95 % for all rows
+        together: not by chance because they are many."""
+        number = len(self._judged)
+        return [
+            row
+            for row in self._judged
+            if row.verdict == verdict
+            and stats.decide(ratio.hold_together(row, number), self.tolerance) == verdict
+        ]
 
     @property
     def crossovers(self) -> tuple[Crossover, ...]:
@@ -142,9 +161,9 @@ class Comparison(Result, view="answers.compare.document"):
 
     @property
     def is_slower(self) -> bool:
-        """Whether B is slower in any row or range of sizes."""
-        is_slower = any(row.verdict == SLOWER for row in self.rows)
-        return is_slower or any(pooled.verdict == SLOWER for pooled in self.pooled)
+        """Whether B is slower in any row or range of sizes: with 95 % for all together."""
+        of_ranges = any(pooled.verdict == SLOWER for pooled in self.pooled)
+        return of_ranges or bool(self.confirmed(SLOWER))
 
     @property
     def waited(self) -> int:

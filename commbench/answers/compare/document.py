@@ -19,7 +19,7 @@ from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_n
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
 from commbench.answers.show import run_notes
-from commbench.answers.show.formats import meanings, texts
+from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
 from commbench.results.schema import Run
@@ -32,7 +32,7 @@ from commbench.views.formats import View
 
 MOST_CHARACTERS = 200
 """Of the names of rows in a sentence."""
-MOST_ROWS = 20
+MOST_ROWS = 8
 """Rows of one comparison that a terminal lists, unless all are asked for."""
 MOST_CROSSOVERS = 3
 MOST_DIFFERENCES = 3
@@ -58,39 +58,42 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     if len(comparisons) == 1:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
-        warnings = run_warnings([only.a, only.b])
-        answer = [*_answer(only), *run_notes.warnings_sentence([w for _, w in warnings])]
-        return doc.Document(title, (), answer, _blocks(only, warnings))
-    warned = [run_warnings([each.a, each.b]) for each in comparisons]
-    sections = [
+        answer = _answer(only)
+        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]), answer)
+        return doc.Document(title, (), answer, [warnings, *_blocks(only)])
+    sections: list[doc.Block] = [
         doc.Section(
-            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each, own)]
+            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]
         )
-        for name, each, own in zip(names, comparisons, warned, strict=True)
+        for name, each in zip(names, comparisons, strict=True)
     ]
-    parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
-    summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
-    summary += run_notes.warnings_sentence([w for own in warned for _, w in own])
+    parts = zip(names, map(_counts, comparisons), strict=True)
+    summary = [f"{name} against {first}: {part}." for name, part in parts]
+    runs = [comparisons[0].a, *(each.b for each in comparisons)]
+    sections.insert(0, run_notes.warnings_section(run_warnings(runs)))
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
 def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
+    causes = known_causes(found)
+    is_told = diagnostics.tells_of_waiting(causes)
     if len(found.pooled) <= MOST_SENTENCES:
-        return [*known_causes(found), *pooled_sentences(found), *_single_rows(found)]
+        return [*causes, *pooled_sentences(found, is_told=is_told), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
-    if waited := sum(pooled.waited > 0 for pooled in found.pooled):
+    waited = sum(pooled.waited > 0 for pooled in found.pooled)
+    if waited and not is_told:
         words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
-    return [*known_causes(found), text, *_single_rows(found)]
+    return [*causes, text, *_single_rows(found)]
 
 
 def _single_rows(found: Comparison) -> Iterator[str]:
     """The rows that are slower, or faster, where no range of sizes is."""
     for verdict in stats.CHANGED:
-        rows = sorted((row for row in found.rows if row.verdict == verdict), key=_importance)
+        rows = sorted(found.confirmed(verdict), key=_importance)
         if rows and all(pooled.verdict != verdict for pooled in found.pooled):
             of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
             most = cells.ratio_with_interval_text(rows[0].ratio)
@@ -123,31 +126,39 @@ def known_causes(found: Comparison) -> list[str]:
     ]
 
 
-def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
+def pooled_sentences(
+    found: Comparison, kind: str | None = None, is_told: bool = False
+) -> list[str]:
     """For each range of sizes the pooled ratio and its verdict; the steps of a workload first, then
-    ranges where B is slower or faster. `kind` limits them to one kind of case."""
+    ranges where B is slower or faster. `kind` limits them to one kind of case. `is_told`: it is
+    said that ranks waited."""
     a, b = distinct_names([found.a, found.b])
     label, across = _range_label(found), "across machines, " * found.is_across_machines
     return [
         f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
-        f"as long as {a}: {pooled.verdict}{_why(pooled)}."
+        f"as long as {a}: {pooled.verdict}{_why(pooled, is_told)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
 
 
-def _why(pooled: PooledRatio) -> str:
-    """Why it has no verdict, or what the 5th percentiles add to the medians; empty where they say
-    the same."""
+def _why(pooled: PooledRatio, is_told: bool) -> str:
+    """Why it has no verdict, or what calls that nothing disturbed add to that; empty where they add
+    nothing."""
     if pooled.reason:
-        return f", {pooled.reason}"
-    if not pooled.undisturbed or pooled.verdict == stats.SAME:
+        return "" if is_told and pooled.waited else f", {pooled.reason}"
+    if not pooled.undisturbed:
         return ""
-    (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
-    if pooled.verdict == pooled.undisturbed_verdict and least <= high and low <= most:
-        return ""
+    calm = pooled.undisturbed_verdict
     ratio = cells.ratio_with_interval_text(pooled.undisturbed)
-    return f"; its 5th percentile {ratio} times: {pooled.undisturbed_verdict}"
+    what = f"; calls that hardly anything disturbed (5th percentile) take {ratio} times as long"
+    if pooled.verdict == stats.UNDECIDED and calm in stats.CHANGED:
+        return f"{what}, so more launches may decide it"
+    (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
+    is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
+    if pooled.verdict in stats.CHANGED and is_nearer:
+        return f"{what}, so other work on the host is a part of the change"
+    return ""
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -167,27 +178,26 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison, warnings: Warned) -> list[doc.Block]:
+def _blocks(found: Comparison) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
-    notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
+    ranges = _ordered_ranges(found)
     return [
         doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
         doc.Table(
-            "Ranges of sizes", RANGE_COLUMNS, _ordered_ranges(found), _range_label(found),
-            tone=_tone,
+            "Ranges of sizes", RANGE_COLUMNS, ranges, _range_label(found), tone=_tone,
+            brief=ranges[:MOST_ROWS],
         ),
         doc.Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
-        doc.Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
+        doc.Items([*_remarks(found), *launch_notes(found), *_advice(found)]),
         doc.Table(
             "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
-        warnings_block(warnings),
         doc.Pictures(lambda: _pictures(found)),
-        doc.Folded("What the columns mean", [doc.Facts(meanings("compare"))]),
+        doc.Folded("What the columns mean", [doc.Facts(meanings("compare", "p5"))]),
     ]  # fmt: skip
 
 
@@ -208,6 +218,10 @@ def _counts(found: Comparison) -> str:
 # The tables.
 
 
+P5_COLUMNS = tuple(
+    Column(heading, lambda row: _if_compared("undisturbed")(row), unit, 3, is_detail=True)
+    for heading, unit in (("p5\nB/A", cells.RATIO), ("p5 95 %\ninterval", cells.RATIO_INTERVAL))
+)
 SIDE_COLUMNS = (
     Column("", itemgetter(0), cells.TEXT),
     Column("run", lambda side: side[1].name, cells.TEXT, 8, is_wrapped=True),
@@ -222,9 +236,8 @@ RANGE_COLUMNS = (
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
     Column("noise hides\nup to", lambda p: (d := p.smallest_difference) and 1 + d, cells.RATIO, 2),
-    Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
-    Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
-    Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
+    *P5_COLUMNS,
+    Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 3, is_detail=True),
     Column("rows that\nwaited", lambda pooled: pooled.waited or None, cells.NUMBER, 9),
 )
 
@@ -245,7 +258,7 @@ ROW_COLUMNS = (
     Column("B busbw\nGB/s", attrgetter("b.busbw"), cells.BANDWIDTH, 3, is_detail=True),
     Column("B/A", _if_compared("ratio"), cells.RATIO),
     Column("95 %\ninterval", _if_compared("ratio"), cells.RATIO_INTERVAL, 8),
-    Column("p5\nB/A", _if_compared("undisturbed"), cells.RATIO, 5),
+    *P5_COLUMNS,
     Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
     Column("waited\nfor a core", attrgetter("waited"), cells.TEXT, 9),
@@ -359,11 +372,6 @@ def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
         for name, run in zip(distinct_names(runs), runs, strict=True)
         for warning in (find(run.run) if run.run else _recorded(run, covers))
     ]
-
-
-def warnings_block(found: Warned) -> doc.Block:
-    """The warnings of runs, and what they mean."""
-    return run_notes.warnings_section([w._replace(name=f"{run}: {w.name}") for run, w in found])
 
 
 def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_notes.RowsWarning]:

@@ -69,12 +69,38 @@ class PooledRatio(NamedTuple):
     """Empty where there is no ratio."""
     waited: int = 0
     """In how many of the rows ranks waited for a core most of the time: then it is undecided."""
+    others: int = 0
+    """Among how many ranges, or rows, it is undecided, although by itself it would not be."""
+    degrees: int = 0
+    """Of freedom of the interval, by statistics.launch_degrees."""
+
+    def covers(self, row: ComparedRow) -> bool:
+        """Whether it is of a row."""
+        return row.kind == self.kind and self.low_bytes <= named_bytes(row.a) <= self.high_bytes
 
     @property
     def reason(self) -> str:
         """Why it is undecided although the interval may decide; empty for others."""
         which = "" if self.waited == self.rows else f" in {self.waited} of {self.rows} rows"
-        return f"{WAITED}{which}" if self.waited else ""
+        if self.waited:
+            return f"{WAITED}{which}"
+        which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
+        return f"beyond the tolerance, but not for {which}" if self.others else ""
+
+    def among(self, number: int, tolerance: float) -> PooledRatio:
+        """It as one of so many ranges (or rows, where it is one): `slower`, `faster`, and what the
+        5th percentiles say, only where that holds with 95 % for all of them together."""
+
+        def hold(found: Estimate | None, verdict: str) -> str:
+            if not found or verdict not in stats.CHANGED:
+                return verdict
+            found = stats.hold_together(found, number, self.degrees)
+            return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
+
+        verdict = hold(self.ratio, self.verdict)
+        of_calm = hold(self.undisturbed, self.undisturbed_verdict)
+        others = number if verdict != self.verdict else 0
+        return self._replace(verdict=verdict, undisturbed_verdict=of_calm, others=others)
 
     @property
     def smallest_difference(self) -> float | None:
@@ -85,7 +111,7 @@ class PooledRatio(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
-        return fields_of(self, "smallest_difference", "reason")
+        return fields_of(self, "smallest_difference", "reason", without=("others", "degrees"))
 
 
 class _LogRatio(NamedTuple):
@@ -177,6 +203,7 @@ def _pool(
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
         undisturbed, verdicts[1] if undisturbed else "", waited,
+        degrees=statistics.launch_degrees(rows[0].a.launches, rows[0].b.launches),
     )  # fmt: skip
 
 

@@ -164,19 +164,30 @@ def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
     return None, ""
 
 
-# What the launches and the host leave unsure.
+# What the launches and the host leave unsure, and many rows.
+
+
+def hold_together(row: ComparedRow, number: int) -> Estimate | None:
+    """The ratio of one of so many rows, with the interval that holds with 95 % for all of them: a
+    false alarm is then as rare as that of a single row."""
+    if row.ratio is None:
+        return None
+    launches = row.a.launches, row.b.launches
+    found = stats.hold_together(row.ratio, number, statistics.launch_degrees(*launches))
+    return widen_for_launches(found, launches, row.a.backend, stats.factor_of_all(number))
 
 
 def widen_for_launches(
-    found: Estimate | None, launches: Sequence[int | None], backend: str
+    found: Estimate | None, launches: Sequence[int | None], backend: str, factor: float = Z
 ) -> Estimate | None:
     """The ratio of times from so many launches each. The interval of a single launch does not know
     by how much launches differ: if one side is single, and the ratio is not farther from 1 than
-    that of equal runs usually is (95 %), its interval covers that."""
+    that of equal runs usually is (95 %; `factor` is that of the interval), its interval covers
+    that."""
     numbers = [number for number in launches if number]
     if 1 not in numbers or found is None or not found.has_interval:
         return found
-    usual = Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
+    usual = factor * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
     if abs(log(found.value)) > usual:
         return found
     low, high = found.value * exp(-usual), found.value * exp(usual)

@@ -175,6 +175,17 @@ def least_squares(scaled: Floats, weights: Floats) -> Floats:
     return best
 
 
+def split_variances(uncertainties: Sequence[float], scatter: float) -> tuple[float, Floats]:
+    """What the intervals of times know of their errors, as variances of log(time): the part that
+    all times of a launch share, which their scatter around a fit does not show, and the rest of
+    each."""
+    import numpy as np
+
+    variances = np.square(np.array(uncertainties))
+    common = max(0.0, float(np.median(variances)) - scatter)
+    return common, np.maximum(variances - common, 0.0)
+
+
 # The sizes of one run
 
 FEWEST_OF_RUN = 3
@@ -193,7 +204,8 @@ class Range(NamedTuple):
     """Those measured, ascending."""
     fixed_s: Estimate
     beta: Estimate
-    """In seconds per byte. The intervals are those of least squares, by Student's t."""
+    """In seconds per byte. The intervals are those of least squares, by Student's t, with the
+    errors of the times themselves (split_variances)."""
     errors: tuple[float, ...]
     """The absolute errors of log(time)."""
 
@@ -201,6 +213,11 @@ class Range(NamedTuple):
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest size."""
         return self.sizes[0], self.sizes[-1]
+
+    @property
+    def grows(self) -> bool:
+        """Whether the time surely grows with the size."""
+        return self.beta.ends[0] > 0
 
 
 class SizeCurve(NamedTuple):
@@ -269,8 +286,12 @@ def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
     half = np.zeros(2)
     if not is_quick:
         scaled, freedom = terms / times_s[:, None], max(1, len(points) - 2)
-        variances = np.diag(np.linalg.pinv(scaled.T @ scaled)) * (errors**2).sum() / freedom
-        half = student_quantile(Z, freedom) * np.sqrt(np.maximum(variances, 0.0))
+        scatter = float((errors**2).sum()) / freedom
+        common, of_rows = split_variances([point.uncertainty for point in points], scatter)
+        response = np.linalg.pinv(scaled) ** 2
+        of_scatter = response.sum(axis=1) * scatter * student_quantile(Z, freedom) ** 2
+        of_rows = response @ np.maximum(of_rows - scatter, 0.0) + common * parameters**2
+        half = np.sqrt(of_scatter + Z**2 * of_rows)
     found = np.array([parameters, np.maximum(parameters - half, 0.0), parameters + half])
     fixed_s, beta = (Estimate(*each) for each in (found / [1.0, sizes[-1]]).T.tolist())
     return Range(tuple(sizes), fixed_s, beta, tuple(errors.tolist()))

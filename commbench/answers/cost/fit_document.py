@@ -12,7 +12,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
-from commbench.output.text import list_some
+from commbench.output.text import join_words, list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate, collect
 from commbench.units import format_about, format_bytes, format_count
@@ -72,6 +72,7 @@ def _sentence(fitted: FittedModel) -> str:
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
+    tested += ", in one direction for each number of ranks" * bool(_shifts(fitted))
     said.append(f"predictions {tested}")
     return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
 
@@ -138,14 +139,36 @@ def fit_warning(fitted: FittedModel, machine: Machine) -> str:
 
 
 def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
-    """The warning of its fit, which may be empty, and those of ranks that are no part of it."""
-    yield fit_warning(fitted, machine)
+    """The warning of its fit, which may be empty, and those of ranks that are no part of it. Errors
+    that go with the ranks are the cause of a poor fit."""
+    shifts = _shifts(fitted)
+    if not shifts or fitted.best.cv_error is None:
+        yield fit_warning(fitted, machine)
+    if shifts:
+        said = join_words([_shift_text(*each) for each in shifts.items()])
+        yield (
+            f"measured times are {said} than this model says: it does not show how the time grows "
+            "with the ranks, and intervals for other ranks are wider for that."
+        )
+        return
     nvls = "" if machine.backend == "gloo" else ", such as NVLS"
     for ranks, low, high, is_faster in intervals.odd_sizes(fitted):
         yield (
             f"{ranks} ranks are {'faster' if is_faster else 'slower'} than this model from "
             f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}."
         )
+
+
+def _shifts(fitted: FittedModel) -> dict[int, float]:
+    """The numbers of ranks whose times lie on one side of the model."""
+    points = fitted.fitted_points
+    errors = fit.curve_errors(fitted.best.curve, points)
+    return intervals.find_shifts(errors, [point.world_size for point in points])
+
+
+def _shift_text(ranks: int, error: float) -> str:
+    word = "longer" if error > 0 else "shorter"
+    return f"{percent(abs(exp(error) - 1))} {word} with {format_count(ranks, 'rank')}"
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
@@ -256,9 +279,7 @@ def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
         for (n, is_left_out), points in sorted(collect(pairs).items())
     ]
     marks = [Mark(Look(pictures.GREY, width=0.8), 1.0)]
-    # Each panel has an axis of its own: models are fitted to different sizes.
-    name = f"{'size' if by_size else 'number of ranks'} of {fitted.operation} {fitted.kind}"
-    across = (SIZES if by_size else RANKS)._replace(name=name)
+    across = SIZES if by_size else RANKS
     return Curves(f"{fitted.title}, {fitted.model}", series, RATIOS, across, marks, inches=2.2)
 
 

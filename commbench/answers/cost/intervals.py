@@ -16,15 +16,15 @@ every model that the data cannot tell from the best.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from math import exp, hypot, log, log2
-from statistics import median
+from statistics import mean, median, stdev
 from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost import cost_models, fit, machine
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect, student_quantile
 from commbench.units import format_count
 
 RATIOS = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -40,17 +40,10 @@ UNKNOWN_WIDTH = 1.0
 _WINSORIZED_AT = 3.0
 """Standard deviations above which an error counts as one of so many."""
 _NEARLY_FREE = 1e-6
-
-
-class Part(NamedTuple):
-    """The errors where numbers of ranks have `ratio` times the variance of one time."""
-
-    weight: float
-    variance: float
-    """Of log(time), of one time."""
-    ratio: float
-    covariance: fit.Floats
-    """Over `variance`: of the parameters above 0, of the numbers of ranks and of the sizes."""
+FEWEST_ODD = 3
+"""Neighbouring sizes beyond the interval, or times of a number of ranks, that are no chance."""
+LEAST_ODD = 0.1
+"""Of log(measured/fitted): less is no other algorithm."""
 
 
 class Errors(NamedTuple):
@@ -59,7 +52,14 @@ class Errors(NamedTuple):
     curve: machine.Curve
     sizes: fit.Floats
     """The doublings of the measured sizes; empty where they have no factors."""
-    parts: tuple[Part, ...]
+    covariance: fit.Floats
+    """Of the parameters above 0, of the numbers of ranks and of the sizes."""
+    of_new: float
+    """The variance of a new time with a new number of ranks around the fit."""
+    ranks: tuple[int, ...]
+    """The measured numbers of ranks."""
+    shift: float
+    """How far the times of a number of ranks lie on one side of the fit: find_shifts."""
     evidence: float
     """The logarithm of the likelihood, up to a constant that all models of the points share."""
 
@@ -70,10 +70,14 @@ class Errors(NamedTuple):
         own = np.array(self.curve.parts(*point))
         shares = own[np.array(self.curve.parameters) > 0] / max(own.sum(), 1e-300)
         at = log2(max(point[2], 1))
-        of_size = [np.interp(at, self.sizes, row) for row in np.eye(len(self.sizes))]
-        others = len(self.parts[0].covariance) - len(shares) - len(of_size)
-        fitted = self._variance_of(np.concatenate([shares, np.zeros(others), of_size]))
-        return fitted + sum(part.weight * part.variance * (part.ratio + 1) for part in self.parts)
+        row = np.zeros(len(self.covariance))
+        row[: len(shares)] = shares
+        if count := len(self.sizes):
+            place = min(max(1, int(np.searchsorted(self.sizes, at))), count - 1)
+            low, high = self.sizes[place - 1 : place + 1]
+            part = min(1.0, max(0.0, (at - low) / (high - low)))
+            row[len(row) - count + place - 1 : len(row) - count + place + 1] = 1 - part, part
+        return float(row @ self.covariance @ row) + self.of_new
 
     def deviation(self, *powers: float) -> float:
         """The standard deviation of the logarithm of a product of the parameters' powers; of those
@@ -82,15 +86,8 @@ class Errors(NamedTuple):
 
         pairs = zip(powers, self.curve.parameters, strict=True)
         row = np.array([power for power, value in pairs if value])
-        return float(self._variance_of(row) ** 0.5)
-
-    def _variance_of(self, row: fit.Floats) -> float:
-        """Of the sum of a row times the first effects."""
         some = slice(len(row))
-        return sum(
-            part.weight * part.variance * float(row @ part.covariance[some, some] @ row)
-            for part in self.parts
-        )
+        return float((row @ self.covariance[some, some] @ row) ** 0.5)
 
 
 def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
@@ -110,26 +107,49 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
     effects = own_size @ np.log([factor for _, factor in curve.size_factors])
     errors = np.clip(left, -limit, limit) + effects
     stiffness = np.linalg.inv(fit.likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))
-    tried = [
-        _solve(design, errors, shares.shape[1], len(ranks), stiffness, ratio)
-        for ratio in (RATIOS if len(ranks) > 1 else (0.0,))
-    ]
-    most = max(evidence for evidence, _ in tried)
-    weights = np.exp([evidence - most for evidence, _ in tried])
-    parts = [
-        part._replace(weight=float(weight / weights.sum()))
-        for (_, part), weight in zip(tried, weights, strict=True)
-    ]
+    solve = partial(_solve, design, errors, shares.shape[1], len(ranks), stiffness)
+    known = [point.uncertainty for point in points]
+    if len(ranks) > 1:
+        tried = [solve(known, ratio) for ratio in RATIOS]
+    else:
+        # Scatter does not show what all times of one number of ranks share: their intervals do.
+        scatter = solve([0.0], 0.0)[2]
+        tried = [solve(known, fit.split_variances(known, scatter)[0] / scatter)]
+    most = max(evidence for evidence, *_ in tried)
+    weights = np.exp([evidence - most for evidence, *_ in tried])
+    shared = weights / weights.sum()
+    covariance = sum(w * found for w, (_, found, *_) in zip(shared, tried, strict=True))
+    of_new = sum(w * new for w, (*_, new) in zip(shared, tried, strict=True))
     doublings = np.log2(np.maximum(sizes, 1))
-    return Errors(curve, doublings, tuple(parts), most + log(float(weights.mean())))
+    evidence = most + log(float(weights.mean()))
+    shift = max(
+        map(abs, find_shifts(left, [point.world_size for point in points]).values()), default=0.0
+    )
+    return Errors(curve, doublings, covariance, float(of_new), tuple(ranks), shift, evidence)
+
+
+def find_shifts(errors: fit.Floats, groups: Sequence[int]) -> dict[int, float]:
+    """The mean errors of groups, such as numbers of ranks, that lie on one side of the fit by more
+    than chance (95 %, Student's t) and LEAST_ODD; none where all of them lie on the same side."""
+    found = {}
+    for group, own in collect(zip(groups, errors.tolist(), strict=True)).items():
+        if len(own) >= FEWEST_ODD:
+            chance = student_quantile(Z, len(own) - 1) * stdev(own) / len(own) ** 0.5
+            if abs(mean(own)) > max(LEAST_ODD, chance):
+                found[group] = mean(own)
+    return found if found and min(found.values()) < 0 < max(found.values()) else {}
 
 
 def _solve(
     design: fit.Floats, errors: fit.Floats, count: int, ranks: int, stiffness: fit.Floats,
-    ratio: float,
-) -> tuple[float, Part]:  # fmt: skip
-    """The restricted likelihood of a ratio, and the errors with it. The first `count` columns of
-    `design` are those of parameters, the next those of numbers of ranks."""
+    known: Sequence[float], ratio: float,
+) -> tuple[float, fit.Floats, float]:  # fmt: skip
+    """Where numbers of ranks have `ratio` times the variance of one time: the restricted
+    likelihood, the covariance of the effects, and the variance of a new time with new ranks. The
+    first `count` columns of `design` are those of parameters, the next those of numbers of ranks.
+
+    The variance of a time is that of the scatter; but with what its ranks share, at least the usual
+    one of the times themselves (`known`), and more where that of one time is larger."""
     import numpy as np
 
     penalty = _NEARLY_FREE * np.eye(design.shape[1])
@@ -138,13 +158,20 @@ def _solve(
     matrix, right = design.T @ design + penalty, design.T @ errors
     left = float(errors @ errors - right @ np.linalg.solve(matrix, right))
     freedom = max(1, len(errors) - count)
-    variance = max(left / freedom, SMALLEST_VARIANCE)
+    variances = np.square(np.array(known))
+    usual = float(np.median(variances)) / (1 + ratio)
+    variance = max(left / freedom, usual, SMALLEST_VARIANCE)
     evidence = (
         np.linalg.slogdet(penalty[count:, count:])[1]
         - np.linalg.slogdet(matrix)[1]
         - freedom * log(variance)
+        - left / variance
     ) / 2
-    return float(evidence), Part(1.0, variance, ratio, np.linalg.inv(matrix))
+    inverse = np.linalg.inv(matrix)
+    response = inverse @ design.T
+    more = np.maximum(variances - variance * (1 + ratio), 0.0)
+    covariance = variance * inverse + (response * more) @ response.T
+    return float(evidence), covariance, variance * (1 + ratio)
 
 
 @lru_cache(maxsize=64)
@@ -164,13 +191,9 @@ def error_at(candidate: machine.Candidate, errors: Errors, point: tuple[int, int
         errors.variance(point) ** 0.5 * candidate.error_scale, candidate.size_growth * beyond
     )
     least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
+    if point[0] not in errors.ranks:
+        least = max(least, errors.shift * (1 + fit.doublings_beyond(point[0], errors.ranks)))
     return min(max(found, least), LARGEST_ERROR)
-
-
-FEWEST_ODD = 3
-"""Neighbouring sizes beyond the interval that are no chance."""
-LEAST_ODD = 0.1
-"""Of log(measured/fitted): less is no other algorithm."""
 
 
 def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool]]:

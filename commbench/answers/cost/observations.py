@@ -17,24 +17,25 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, isfinite, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z
+from commbench.analysis.statistics import Z, cover_launches
 from commbench.answers.cost.cost_models import ACROSS, kind_of
 from commbench.answers.cost.machine import WARNING, Point
 from commbench.errors import CommbenchError, RecordsError
 from commbench.output.text import join_words
 from commbench.plan import dimensions, operations
+from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.results.files import is_file, read_whole, why_unreadable
 from commbench.results.schema import OK, RunHeader, is_imported
-from commbench.stats import collect
+from commbench.stats import Estimate, collect
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
 from commbench.validation import brief
 
@@ -78,7 +79,12 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             unused[why] += 1
             continue
         selected, channels = _selection(run.header, row)
-        known = uncertainty(*row.time)
+        known = uncertainty(
+            *cover_launches(
+                row.time, row.launches or 0, usual_launch_spread(row.backend),
+                row.iterations or 0, row.time_min_s, row.time_max_s,
+            )
+        )  # fmt: skip
         point = Point(*shape, row.size_bytes, row.time_s, channels=channels, uncertainty=known)
         words = (_word(name, getattr(row, name)) for name in VARYING)
         warned.update((row.warnings or "").split())
@@ -99,6 +105,14 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
 def uncertainty(time: float, low: float | None, high: float | None) -> float:
     """The standard deviation of log(time) by the wider side of a 95 % interval; 0 without one."""
     return max(log(time / low), log(high / time), 0.0) / Z if low and high else 0.0
+
+
+def make_points(times: Mapping[int, Estimate], ranks: int = 1) -> list[Point]:
+    """The points of the times by size of one number of ranks."""
+    return [
+        Point(ranks, ranks, size, time.value, uncertainty=uncertainty(*time))
+        for size, time in times.items()
+    ]
 
 
 def _why_unused(row: Any) -> str:

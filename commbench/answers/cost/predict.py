@@ -6,12 +6,14 @@ whose factor is small, and where groups begin to span hosts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
-from math import exp
+from math import exp, log, log2
 from operator import attrgetter
+from statistics import median
 from typing import NamedTuple
 
 from commbench.analysis import rows, statistics
@@ -24,7 +26,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 from commbench.validation import require_within
 from commbench.views.formats import Result
@@ -35,6 +37,9 @@ MOST_RANKS = 1 << 24
 MOST_PREDICTIONS = 100_000
 MOST_FROM_ONE_SIZE = 16
 """Where one size was measured, sizes up to so many times as large are taken to cost as much."""
+
+
+ROUNDING = 1e-9
 
 
 class Request(NamedTuple):
@@ -230,47 +235,86 @@ def _predict_call(
             f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
         )
     at = (world_size, per_node, size)
-    measured = uncertainty_at(fitted, world_size, size)
-    least = _longest(host.best.curve, per_node, per_node, size) if host else SHORTEST_S
-    times, lows, highs = [], [], []
-    unseen = unseen_times(fitted, at)
-    for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
-        time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
-        factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
-        times.append(time_s)
-        lows.append(time_s / factor)
-        highs.append(time_s * factor + more_s)
-    for near in _nearest(fitted, at):
-        expected = max(_longest(fitted.best.curve, *near[:3]), least, SHORTEST_S)
-        lows.append(times[0] * near.time_s / expected)
-        highs.append(lows[-1])
+    time, low, high = _interval_at(fitted, host, at)
+    # No call takes less time than a smaller one.
+    known = _measured_intervals(fitted, host, *at[:2])
+    low = (
+        max(low, known[-1][1]) if size > only else min([low, *(e[1] for e in known if e[0] > size)])
+    )
+    if size < fitted.smallest_bytes:
+        high = min(max(high, known[0][2]), known[1][2])
+    else:
+        high = max([high, *(e[2] for e in known[1:] if e[0] < size)])
     parts = fitted.best.curve.parts(*at)
     distance = doublings_beyond(world_size, fitted.world_sizes)
     if fitted.kind == ACROSS:
         distance += doublings_beyond(per_node, fitted.ranks_per_node)
     return Prediction(
         fitted.operation, *at, fitted.kind, fitted.model,
-        times[0], min(lows), max(highs), sum(parts[:2]) / max(sum(parts), SHORTEST_S),
+        time, low, high, sum(parts[:2]) / max(sum(parts), SHORTEST_S),
         distance, doublings_beyond(size, (fitted.smallest_bytes, fitted.largest_bytes)),
     )  # fmt: skip
 
 
-def _nearest(fitted: FittedModel, at: tuple[int, int, int]) -> list[Point]:
-    """The times that were measured with these ranks at the nearest size within a doubling."""
-    own = [point for point in fitted.fitted_points if point[:2] == at[:2]]
-    away = [doublings_beyond(at[2], (point.size_bytes,)) for point in own]
-    return [p for p, found in zip(own, away, strict=True) if found == min(away) and found < 1]
+def _interval_at(
+    fitted: FittedModel, host: FittedModel | None, at: tuple[int, int, int]
+) -> tuple[float, float, float]:
+    """The time of a call with the interval of all candidates, not ordered by the size."""
+    least = _longest(host.best.curve, at[1], at[1], at[2]) if host else SHORTEST_S
+    doublings, uncertainties, residuals = _measured(fitted, at[0], at[1])
+    place = log2(max(at[2], 1))
+    measured = _between(doublings, uncertainties, place)
+    unseen = unseen_times(fitted, at)
+    times, lows, highs = [], [], []
+    for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
+        time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
+        factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
+        times.append(time_s)
+        lows.append(time_s / factor)
+        highs.append(time_s * factor + more_s)
+    own = times[0] * exp(_between(doublings, residuals, place))
+    return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
 
 
-def uncertainty_at(fitted: FittedModel, world_size: int, size_bytes: float) -> float:
-    """The uncertainty of the time that was measured nearest to these ranks and this size; of
-    several times the smallest."""
+@lru_cache(maxsize=1024)
+def _measured_intervals(
+    fitted: FittedModel, host: FittedModel | None, world_size: int, per_node: int
+) -> list[tuple[int, float, float]]:
+    """The measured sizes, after a size of 0, each with the interval there."""
+    sizes = [0, *sorted({point.size_bytes for point in fitted.fitted_points} - {0})]
+    return [(s, *_interval_at(fitted, host, (world_size, per_node, s))[1:]) for s in sizes]
 
-    def away(point: Point) -> float:
-        of_ranks = doublings_beyond(world_size, (point.world_size,))
-        return of_ranks + doublings_beyond(size_bytes, (point.size_bytes,))
 
-    return min((away(point), point.uncertainty) for point in fitted.fitted_points)[1]
+@lru_cache(maxsize=1024)
+def _measured(
+    fitted: FittedModel, world_size: int, per_node: int
+) -> tuple[list[float], list[float], list[float]]:
+    """The doublings of the sizes that were measured with the nearest number of ranks; of each the
+    least uncertainty, and log(measured/fitted), which is 0 for other ranks than these."""
+    points = fitted.fitted_points
+    away = [doublings_beyond(world_size, (point.world_size,)) for point in points]
+    near = [point for point, found in zip(points, away, strict=True) if found == min(away)]
+    by_size = collect((point.size_bytes, point) for point in sorted(near, key=lambda p: p[2]))
+    own = (world_size, per_node)
+    residuals = [
+        median([_residual(fitted, p) for p in same if p[:2] == own] or [0.0])
+        for same in by_size.values()
+    ]
+    least = [min(point.uncertainty for point in same) for same in by_size.values()]
+    return [log2(max(size, 1)) for size in by_size], least, residuals
+
+
+def _residual(fitted: FittedModel, point: Point) -> float:
+    return log(point.time_s / max(_longest(fitted.best.curve, *point[:3]), SHORTEST_S))
+
+
+def _between(places: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at a place: on the line of its neighbours, or that of the nearest end."""
+    index = bisect_right(places, at)
+    if index in (0, len(places)):
+        return values[max(0, index - 1)]
+    part = (at - places[index - 1]) / (places[index] - places[index - 1])
+    return values[index - 1] * (1 - part) + values[index] * part
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,10 +22,8 @@ from commbench.views.document import Document, Facts, Items, Pictures, Section, 
 from commbench.views.formats import HTML, JSON, MARKDOWN, TEXT, View
 from commbench.views.pictures import RANKS, SIZES, TIMES, Axis, Curves, Look, Picture, Series
 
-MOST_CURVES = 8
-"""Of a panel against the size."""
-MOST_SIZES = 4
-"""Curves of a panel against the number of ranks."""
+MOST_CURVES, MOST_OPERATIONS = 4, 6
+"""Of a panel, and of a picture."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
 FAR_WARNING = "some are 8 or more times beyond what was measured: the algorithm may be another one."
@@ -205,27 +203,35 @@ def predicted_picture(projection: Projection) -> Picture:
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
+    number = min(len(names), MOST_OPERATIONS)
+    left_out = [f"The first {number} of {len(names)} operations"] * (number < len(names))
     return Picture(
         "predicted",
         f"Predicted for {projection.machine.name}: {', '.join(names)}",
         " ".join(dict.fromkeys(map(sentence, (first, last)))),
         panels,
-        [*warnings(projection), *["Hollow: beyond the measured range"] * is_beyond],
+        [*warnings(projection), *["Hollow: beyond the measured range"] * is_beyond, *left_out],
+        columns=pictures.columns_for(number),
     )
 
 
 def _panels(projection: Projection) -> list[Curves]:
-    by_size = _choose(projection, SIZES, RANKS, 0, MOST_CURVES)
-    by_ranks = _choose(projection, RANKS, SIZES, len(by_size), MOST_SIZES)
+    """Up to three panels for each operation: against the size, and the number of ranks."""
+    operations = collect((p.operation, p) for p in projection.predictions)
     kinds = (
-        ("Time of a call, against the size", by_size, TIMES, SIZES, "time"),
-        ("Bus bandwidth, GB/s, against the size", by_size, pictures.BANDWIDTHS, SIZES, "bandwidth"),
-        ("Time of a call, against the number of ranks", by_ranks, TIMES, RANKS, "time"),
+        ("Time of a call, against the size", "time", SIZES, RANKS, TIMES),
+        ("Bus bandwidth, GB/s, against the size", "bandwidth", SIZES, RANKS, pictures.BANDWIDTHS),
+        ("Time of a call, against the number of ranks", "time", RANKS, SIZES, TIMES),
     )
-    found = (
-        Curves(heading, [*_series(projection, drawn, across, name)], scale, across)
-        for heading, drawn, scale, across, name in kinds
-    )
+    found = []
+    for heading, name, across, other, scale in kinds:
+        for operation, own in [*operations.items()][:MOST_OPERATIONS]:
+            series = [*_series(projection, _choose(own, across, other), across, name)]
+            panel = Curves(heading, series, scale, across)
+            if len(operations) > 1:
+                short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
+                panel = panel._replace(heading=short, inches=1.6)
+            found.append(panel)
     return [panel for panel in found if panel.series]
 
 
@@ -233,25 +239,20 @@ Drawn = list[tuple[str, Look, list[Prediction]]]
 """Predictions that a line joins, each with its name and look."""
 
 
-def _choose(projection: Projection, across: Axis, other: Axis, first_look: int, most: int) -> Drawn:
-    """The curves against `across`, at most about so many, evenly chosen from those of each
-    operation, at least two of each; none where there is one place."""
-    found = collect(((p.operation, getattr(p, FIELDS[other])), p) for p in projection.predictions)
-    groups = collect(
-        (operation, group) for (operation, _), group in found.items()
+def _choose(own: list[Prediction], across: Axis, other: Axis) -> Drawn:
+    """The curves of an operation against `across`, at most MOST_CURVES, evenly chosen; none where
+    there is one place."""
+    groups = [
+        group for group in collect((getattr(p, FIELDS[other]), p) for p in own).values()
         if len({getattr(p, FIELDS[across]) for p in group}) > 1
-    )  # fmt: skip
-    names = [*groups][: most // 2]
-    each_has = max(2, most // max(1, len(names)))
+    ]  # fmt: skip
     chosen: Drawn = []
-    for operation in names:
-        own = groups[operation]
-        for number in sorted({round(n * (len(own) - 1) / (each_has - 1)) for n in range(each_has)}):
-            first = own[number][0]
+    step = (len(groups) - 1) / (MOST_CURVES - 1)
+    for number in sorted({round(n * step) for n in range(MOST_CURVES)}):
+        for first, *others in groups[number : number + 1]:
             ranks, size = format_count(first.world_size, "rank"), format_bytes(first.size_bytes)
-            name = ranks if other == RANKS else size
-            full = f"{operation}, {name}" if len(names) > 1 else name
-            chosen.append((full, pictures.nth_look(first_look + len(chosen)), own[number]))
+            look = pictures.nth_look(len(chosen) + (MOST_CURVES if other == SIZES else 0))
+            chosen.append((ranks if other == RANKS else size, look, [first, *others]))
     return chosen
 
 

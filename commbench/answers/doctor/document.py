@@ -7,10 +7,15 @@ from math import ceil
 from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import QUIET, DoctorReport
-from commbench.answers.doctor.measure import ModeEffect
+from commbench.answers.doctor.measure import (
+    COMPARISONS,
+    FALSE_ALARMS,
+    FEWEST_LAUNCHES,
+    ModeEffect,
+)
 from commbench.output.text import join_words
 from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
-from commbench.units import format_bytes, format_count
+from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, GOOD, Block, Document, Facts, Folded, Items, Table
@@ -18,8 +23,9 @@ from commbench.views.formats import View, facts
 
 RULE = (
     "A mode is faster or slower only if each of its launches is, compared with every launch of "
-    "plain. The column `by chance` says how often noise alone does that: it must be 10 % or less, "
-    "which takes 3 launches of each."
+    "plain. The column `by chance` says how often noise alone does that in one comparison: it must "
+    f"be {format_share(FALSE_ALARMS)} or less for all {COMPARISONS} together, which takes "
+    f"{FEWEST_LAUNCHES} launches of each."
 )
 
 
@@ -72,7 +78,7 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     if unknown and not report.is_short:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
-            "stop other programs, then run `commbench doctor --rounds 6 --seconds 180`"
+            "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
         )  # fmt: skip
         yield f"Undecided, faster or slower than plain: {join_words(unknown)}; {what}."
 

@@ -245,13 +245,27 @@ def measure_copy_rate(cores: int, cache_bytes: int, seconds: float) -> Estimate 
 
 # CPU modes
 
-FEWEST_LAUNCHES = 3
-"""Of each of two modes: noise alone separates so many in 10 % of cases (compare_mode)."""
+FALSE_ALARMS = 0.05
+"""How often noise alone may make a mode faster or slower, of all comparisons of a check together:
+by Bonferroni's inequality each may do so in this share over their number."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 SMALL, LARGE = SIZES[:-1], SIZES[-1:]
 """Sizes whose time depends on the scheduler, and on memory. Each group is compared as a whole:
 every further comparison is one more chance to take noise for a difference."""
+COMPARISONS = 2 * (len(MODES) - 1)
+"""Of each mode but PLAIN with it, of the small and of the large sizes."""
+
+
+def chance_of(first: int, second: int) -> float:
+    """How often the times of so many launches of one distribution have disjoint ranges: in
+    2 / C(n+m, n), the smallest p-value of the exact rank-sum test: 10 % for 3 and 3, 0.2 % for 6
+    and 6."""
+    return 2 / comb(first + second, first)
+
+
+FEWEST_LAUNCHES = next(n for n in range(1, 99) if chance_of(n, n) * COMPARISONS <= FALSE_ALARMS)
+"""Of each of two modes, for a verdict."""
 
 
 class SizeResult(NamedTuple):
@@ -355,9 +369,8 @@ def compare_mode(
 ) -> ModeEffect | None:
     """The effect of a mode on the time of these sizes; None where it was not measured.
 
-    For n and m launches of one distribution, the ranges of their times are disjoint with the
-    probability 2 / C(n+m, n), the smallest p-value of the exact rank-sum test: 10 % for 3 and 3,
-    2.9 % for 4 and 4.
+    It is faster or slower if each of its launches is, by 5 % or more in the median, and if noise
+    alone does that in none of COMPARISONS with 95 % (FALSE_ALARMS).
     """
     mine, theirs = (_launches(trials, name, sizes) for name in (mode, other))
     if not mine:
@@ -367,10 +380,10 @@ def compare_mode(
         others = _mean_time(theirs)
         (least, most), (low, high) = own.ends, others.ends
         ratio = Estimate(own.value / others.value, least / high, most / low)
-        chance = 2 / comb(len(mine) + len(theirs), len(mine))
+        chance = chance_of(len(mine), len(theirs))
         verdict = decide(Estimate(ratio.value), 0.05)
         is_apart = least > high or most < low
-        if chance > 0.1 or not is_apart or verdict not in CHANGED:
+        if chance * COMPARISONS > FALSE_ALARMS or not is_apart or verdict not in CHANGED:
             verdict = UNDECIDED
 
     def largest(name: str) -> float | None:

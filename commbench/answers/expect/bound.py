@@ -147,7 +147,5 @@ def _between_nodes(call: Call) -> Iterator[Bound]:
 def speed_of(link: Link, ranks: int) -> float:
     """The speed of an accelerator's links to the others of `ranks`, in bytes/s. Where each pair has
     a link of its own (xGMI), only those to the others count."""
-    one = next((each for each in load_links() if each.name == f"{link.name}-link"), None)
-    if one is None:
-        return link.bytes_per_second
-    return min(link.bytes_per_second, (ranks - 1) * one.bytes_per_second)
+    pairs = [each for each in load_links() if each.name == f"{link.name}-link"]
+    return min([link.bytes_per_second, *((ranks - 1) * one.bytes_per_second for one in pairs)])

@@ -10,7 +10,7 @@ from commbench.analysis.environment import fabric_of
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import curves
-from commbench.output.text import join_words
+from commbench.output.text import join_words, span
 from commbench.plan.links import find_gpu
 from commbench.stats import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
@@ -66,10 +66,10 @@ def answer(found: curves.OnCurves) -> str:
         return f"Cannot judge {name}: {'; '.join(reasons) or 'it has no rows'}."
     if found.too_fast:
         ratios = [row.ratio.value for row in found.too_fast if row.ratio]
-        ends = dict.fromkeys(map(cells.ratio_text, (min(ratios), max(ratios))))
         return (
             f"{name} is faster than sound {whose}: {len(ratios)} of {len(found.rows)} rows take "
-            f"{' to '.join(ends)} times as long; look for a mistake, such as a wrong unit."
+            f"{span(cells.ratio_text, ratios)} times as long; look for a mistake, such as a wrong "
+            "unit."
         )
     verdicts = [row.verdict for row in found.rows]
     counts = [f"{verdicts.count(v)} {word}" for v, word in WORDS.items() if v in verdicts]

@@ -20,7 +20,7 @@ from commbench.analysis import environment, figures, load
 from commbench.answers.expect.bound import Call
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
-from commbench.output.text import join_words
+from commbench.output.text import join_words, span
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.dimensions import EAGER, PIPELINED
 from commbench.plan.dtypes import DTYPES
@@ -28,7 +28,7 @@ from commbench.plan.links import find_gpu
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results import files, schema
-from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
+from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, collect, combine_ratio, decide
 from commbench.units import MICRO, format_bytes, format_count
 from commbench.views.formats import Result, fields_of
 
@@ -201,10 +201,9 @@ def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
 
 def make_curves(points: Iterable[tuple[tuple[Any, ...], int, float]]) -> tuple[Curve, ...]:
     """Curves of points; each is the fields of its curve, a size (bytes) and its time (s)."""
-    found: dict[tuple[Any, ...], dict[int, float]] = {}
-    for key, size, time_s in points:
-        found.setdefault(key, {}).setdefault(size, time_s)
-    return tuple(Curve._make((*key, tuple(sorted(own.items())))) for key, own in found.items())
+    found = collect((key, (size, time_s)) for key, size, time_s in points)
+    firsts = {key: dict(reversed(own)) for key, own in found.items()}
+    return tuple(Curve._make((*key, tuple(sorted(own.items())))) for key, own in firsts.items())
 
 
 @cache
@@ -322,8 +321,7 @@ def compare_row(
         found = left
     within = tuple(curve for curve in found if curve.time_at(size))
     if not within:
-        ends = [end[0] for curve in found for end in (curve.points[0], curve.points[-1])]
-        known = " to ".join(map(format_bytes, (min(ends), max(ends))))
+        known = span(format_bytes, [size for curve in found for size, _ in curve.points])
         return RowOnCurve(row, found, f"curves are of {known}")
     within = tuple(curve for curve in within if curve.is_own) or within
     times = sorted(curve.time_at(size) or 0.0 for curve in within)

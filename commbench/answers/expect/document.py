@@ -8,25 +8,24 @@ from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import curve_document, curves, expectation
-from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.bound import Bound, Call
-from commbench.output.text import join_words
+from commbench.output.text import join_words, span
 from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
 
-_TONES = {verdicts.PLAUSIBLE: GOOD, verdicts.LOW: BAD, verdicts.IMPOSSIBLE: BAD}
+_TONES = {expectation.PLAUSIBLE: GOOD, expectation.LOW: BAD, expectation.IMPOSSIBLE: BAD}
+_MISTAKE = "Look for a mistake: the unit, the size, the number of ranks, the hardware."
 NEXT = {
-    verdicts.LOW: "Look for the cause: `commbench pairs`, `commbench doctor`, NCCL_DEBUG=INFO.",
-    verdicts.UNKNOWN: "An earlier run or a like machine judges it: `commbench check --against`.",
-} | dict.fromkeys(
-    (verdicts.HIGH, verdicts.IMPOSSIBLE),
-    "Look for a mistake: the unit, the size, the number of ranks, the hardware.",
-)
+    expectation.LOW: "Look for the cause: `commbench pairs`, `commbench doctor`, NCCL_DEBUG=INFO.",
+    expectation.UNKNOWN: "An earlier run or a like machine judges it: `commbench check --against`.",
+    expectation.HIGH: _MISTAKE,
+    expectation.IMPOSSIBLE: _MISTAKE,
+}
 """What to do next after a verdict that no mistake explains."""
-_POSSIBLE = (verdicts.UNKNOWN, "possible")
+_POSSIBLE = (expectation.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
 _NEAR = 1.05
 """Up to so much above a figure without NVLS, NVLS may be off."""
@@ -91,7 +90,7 @@ def _span(found: expectation.Expectation) -> str:
     (low, first), (high, last) = found.known[0], found.known[-1]
     if _differ(found):
         return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
-    return f"{' to '.join(dict.fromkeys(map(gbps, (low, high))))} GB/s"
+    return f"{span(gbps, (low, high))} GB/s"
 
 
 def _differ(found: expectation.Expectation) -> bool:
@@ -131,12 +130,12 @@ def judgement_text(judgement: expectation.Judgement) -> str:
     found, busbw, verdict, mistakes = judgement
     possible, others = _possible(found), _others(found)
     said = f"{verdict.replace(*_POSSIBLE)}: {'; '.join(filter(None, (others, possible)))}."
-    if verdict == verdicts.PLAUSIBLE:
+    if verdict == expectation.PLAUSIBLE:
         said = _plausible_sentence(found, busbw)
-    elif verdict == verdicts.LOW:
+    elif verdict == expectation.LOW:
         least = f"from {gbps(found.low_bytes_per_s or 0.0)} GB/s on it would be plausible"
         said = f"low: {_against(found, 0, busbw)}; {least}."
-    elif verdict == verdicts.IMPOSSIBLE and found.bound:
+    elif verdict == expectation.IMPOSSIBLE and found.bound:
         said = f"impossible: {possible} ({found.bound.link}); {others}."
     for one in mistakes[:_MOST_MISTAKES]:
         said += f" {one.what} {gbps(one.busbw_bytes_per_s)} GB/s would be plausible."
@@ -159,13 +158,13 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
-    sources = [*found.sources, *(one.threshold.source for one in answer.demands)]
-    sources = [*dict.fromkeys(sources)]
+    demanded = (one.threshold.source for one in answer.demands)
+    sources = [*dict.fromkeys([*found.sources, *demanded])]
     blocks: list[Block] = [
         facts_table("", [*_limits(found)], "bandwidth"),
         _figures(found, sources),
         _demands(answer, sources),
-        *([sources_section(sources)] if sources else []),
+        *[sources_section(sources)] * bool(sources),
     ]
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
@@ -204,9 +203,10 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     call, bound, several = found.call, found.bound, found.call.parts > 1
     has_network = bool(call.fabric.nics) or not several
     how = _others(found) if call.fabric.gpu else "no accelerator is given (--gpu)"
-    if found.plausible and found.measured:
-        low, high = (end / of - 1 for end, of in zip(found.plausible, found.measured, strict=True))
-        how = f"from {-100 * low:.0f} % below the lowest to {100 * high:.0f} % above the highest"
+    low, high, known = found.low_bytes_per_s, found.high_bytes_per_s, found.known
+    if known and low is not None and high is not None:
+        below, above = 1 - low / known[0][0], high / known[-1][0] - 1
+        how = f"from {100 * below:.0f} % below the lowest to {100 * above:.0f} % above the highest"
         how += f" figure of others{_where(found)}"
         if not has_network:
             how += "; no network is given, so the figures of all count"

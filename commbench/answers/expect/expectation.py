@@ -12,6 +12,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import RING, algorithm_of, fabric_of
@@ -19,6 +20,7 @@ from commbench.analysis.figures import interpolate
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
 from commbench.plan import links, operations
+from commbench.stats import collect
 from commbench.units import GB, parse_size
 from commbench.views.formats import Result, fields_of
 
@@ -63,17 +65,6 @@ class Expectation(NamedTuple):
         """The bandwidths of others at this size, the lowest first, with their figures."""
         found = [(at_size, one) for one, at_size in self.figures if at_size is not None]
         return tuple(sorted(found, key=lambda each: each[0]))
-
-    @property
-    def measured(self) -> tuple[float, float] | None:
-        """The lowest and the highest figure of others at this size."""
-        return (self.known[0][0], self.known[-1][0]) if self.known else None
-
-    @property
-    def plausible(self) -> tuple[float, float] | None:
-        """Both ends of what is plausible; None where one is not known."""
-        low, high = self.low_bytes_per_s, self.high_bytes_per_s
-        return None if low is None or high is None else (low, high)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -187,12 +178,10 @@ def _verdict(found: Expectation, busbw: float) -> str:
         return IMPOSSIBLE
     if high is not None and busbw > high:
         return HIGH
-    if low is None:
-        return UNKNOWN
-    if busbw < low:
+    if low is not None and busbw < low:
         return LOW
-    is_above = high is None and found.measured is not None and busbw > found.measured[1]
-    return UNKNOWN if is_above else PLAUSIBLE
+    is_above = high is None and found.known and busbw > found.known[-1][0]
+    return UNKNOWN if low is None or is_above else PLAUSIBLE
 
 
 def find_demands(call: Call) -> tuple[Demand, ...]:
@@ -241,8 +230,7 @@ def choose_row(rows: Sequence[ResultRow]) -> tuple[ResultRow, Judgement] | None:
     if fabric is None:
         return None
     judged = [(row, found) for row in rows if (found := judge_row(row, fabric))]
-    impossible = [each for each in judged if each[1].verdict == IMPOSSIBLE]
-    if impossible:
+    if impossible := [each for each in judged if each[1].verdict == IMPOSSIBLE]:
         return max(impossible, key=lambda each: each[1].busbw_bytes_per_s)
     plain = [each for each in judged if fabric.gpu and each[0].measurement.case.is_plain]
     known = [each for each in plain if each[1].verdict != UNKNOWN]
@@ -257,12 +245,12 @@ def find_figures(call: Call) -> Iterator[Figure]:
     found = [one for one in found if _needs_as_much(one, call)] or found
     if several and nics and nics.link:
         found = [one for one in found if one.link == nics.link] or found
+    number = attrgetter("nodes" if several else "ranks")
     wanted = call.parts if several else call.ranks
-    for network in dict.fromkeys(one.link if several else "" for one in found):
-        own = [one for one in found if not several or one.link == network]
-        near = nearest((one.nodes if several else one.ranks for one in own), wanted)
+    for own in collect((several and one.link, one) for one in found).values():
+        near = nearest(map(number, own), wanted)
         for one in own:
-            if (one.nodes if several else one.ranks) in near:
+            if number(one) in near:
                 yield Figure(one, _at_size(one, call.size_bytes))
 
 

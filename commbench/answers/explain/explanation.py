@@ -346,7 +346,7 @@ def _summary(found: Explanation) -> str:
         bounds[f"{known.UNDECIDED} (undecided)"] = number
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
-        return f"{found.name} has {kinds} of calls, of which nothing tells what bounds them."
+        return f"Nothing tells what bounds the calls of {found.name} ({kinds})."
     if len(bounds) == 1 and len(found.rows) == bounds.total() > 1:
         return f"At the largest size, all {kinds} of calls are {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]

@@ -17,7 +17,7 @@ from commbench.analysis import diagnostics, figures
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
-from commbench.answers.cost.machine import Machine, Point
+from commbench.answers.cost.machine import Machine
 from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
 from commbench.errors import CommbenchError
 from commbench.output.text import clean, exact
@@ -27,7 +27,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_share
+from commbench.units import GB, format_bytes
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -138,7 +138,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
 
 
 def _bandwidth(row: ResultRow) -> list[Fact]:
-    case, load = row.case, row.load
+    case, load = row.case, row.case.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
     few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
@@ -236,8 +236,7 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where the interval of the
     share does not, and where its ranks waited for a core for a large share of the time."""
     if diagnostics.has_waited(queued):
-        how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
-        return [Fact(NOT_KNOWN, "not known", TEXT, how)]
+        return [Fact(NOT_KNOWN, "not known", TEXT, f"{diagnostics.WAITED}: `commbench doctor`")]
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
@@ -257,18 +256,18 @@ def _half(size: Estimate | float | None) -> Fact:
 
 def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
-    time = row.time.estimate if row.time else Estimate(time_s)
+    time = row.known_time or Estimate(time_s)
     timed = {
-        each.case: each.time.estimate
+        each.case: known
         for each in every
-        if each.time and each.measurement.status == OK
+        if each.measurement.status == OK and (known := each.known_time)
     }
     own = row.case.key("size_bytes", "count")
     times = {
         case.size_bytes: t for case, t in timed.items() if case.key("size_bytes", "count") == own
     }
     ranks = row.case.ranks
-    points = [Point(ranks, ranks, each, found.value) for each, found in times.items()]
+    points = observations.make_points(times, ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
     if not curve and OPERATIONS[row.case.operation].has_data:
@@ -311,12 +310,13 @@ def _line(fitted: fit.Range) -> Fact:
     fixed_s, beta = fitted.fixed_s, fitted.beta
     terms = [cells.time_text(fixed_s)] if fixed_s.value or not beta.value else []
     speed = ""
-    if beta.ends[0]:
+    if fitted.grows:
         bandwidth = beta.map(lambda each: 1 / each)
         terms.append(f"S / {cells.bandwidth_text(bandwidth)} GB/s")
         speed = f"; {cells.bandwidth_interval_text(bandwidth)} GB/s"
     elif beta.value:
         terms.append(f"S / about {1 / beta.value / GB:.1g} GB/s")
+        speed = "; the time may not grow with the size"
     low, high = map(format_bytes, fitted.ends)
     how = f"line fitted to the times of {len(fitted.sizes)} sizes of this call, {low} to {high}"
     return Fact("model of t", " + ".join(terms), TEXT, how + speed)

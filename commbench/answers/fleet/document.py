@@ -20,7 +20,7 @@ from commbench.output.text import list_some
 from commbench.stats import Estimate
 from commbench.units import format_count, format_rough_percent, format_share, format_times_up
 from commbench.views import cells
-from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
+from commbench.views.cells import Column
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
 from commbench.views.formats import View, fields_of, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
@@ -30,13 +30,9 @@ ENOUGH_NODES, FAR_TIMES = 8, 10.0
 deviations of a node for 5 nodes, 14 for 6, and 9 to 10 for 8 to 24."""
 MOST_NAMED = 4
 """Nodes that the answer names."""
-MOST_ROWS = 6
-"""Nodes of the table of all that a terminal shows."""
-MOST_EXPLAINED = 16
-"""Nodes whose evidence is shown."""
-MOST_RANGES = 4
-MOST_WARNINGS = 4
-MOST_CHANGES = 3
+MOST_ROWS, MOST_EXPLAINED = 6, 16
+"""Nodes of the table of all that a terminal shows; nodes whose evidence is shown."""
+MOST_RANGES, MOST_WARNINGS, MOST_CHANGES = 4, 4, 3
 TITLES = {
     judged.DRAIN: "Drain: slow or wrong beyond doubt",
     judged.AGAIN: "Measure again: undecided",
@@ -72,21 +68,19 @@ def document(fleet: FleetResult) -> Document:
     for verdict, title in TITLES.items():
         chosen = [node for node in fleet.nodes if node.verdict == verdict]
         times = () if verdict == judged.MISSING else _TIMES
-        columns = (_NODE, *times, *[_REASON] * any(node.reasons for node in chosen))
         if chosen:
+            columns = (_NODE, *times, _REASON)
             evidence = [
                 Items(lines, node.name)
                 for node in chosen[:MOST_EXPLAINED]
                 if verdict != judged.MISSING and (lines := evidence_lines(node))
             ]
             blocks.append(Section(title, [Table("", columns, chosen), *evidence]))
-    compared = sorted(
-        (node for node in fleet.nodes if node.slowdown),
-        key=lambda node: (node.chance or 0.0, node.name),
-    )
-    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, cells.TEXT), *_TIMES[:-1])
+    compared = [node for node in fleet.nodes if node.slowdown]
+    compared.sort(key=lambda node: (node.chance or 0.0, node.name))
+    verdicts = Column("verdict", lambda node: node.verdict, cells.TEXT)
     blocks += [
-        Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
+        Table("All nodes", (_NODE, verdicts, *_TIMES[:-1]), compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),
         Items(notes(fleet), "What the verdicts rest on"),
         Pictures(lambda: fleet_pictures(fleet)),
@@ -105,7 +99,7 @@ def answer(fleet: FleetResult) -> str:
     found = ", ".join(
         f"{len(names)} {words.get(each, each)}" for each, names in fleet.lists.items() if names
     )
-    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == judged.DRAIN))]
+    lines = [_told(node) for node in fleet.nodes if node.verdict == judged.DRAIN]
     head = "DRAIN" if lines else "NO VERDICT"
     named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
     named = f" {named}." if lines else ""
@@ -130,18 +124,19 @@ def _told(node: Node) -> str:
     slow = node.slowdown
     if node.reasons or not slow:
         return f"{node.name}: {'; '.join(node.reasons)}"
-    interval = in_brackets(ratio_interval_text(slow))
-    return f"{node.name} is {ratio_text(slow)} times as slow as its peers{interval} in {node.where}"
+    return f"{node.name} is {_times(slow, ' as its peers')} in {node.where}"
+
+
+def _times(slowdown: Estimate, whom: str = "") -> str:
+    """`1.21 times as slow as its peers (1.18 … 1.24)`."""
+    times = f"{cells.ratio_text(slowdown)} times as slow{whom}"
+    return times + cells.in_brackets(cells.ratio_interval_text(slowdown))
 
 
 def evidence_lines(node: Node) -> list[str]:
     """Where a node is slow and by how much, in what it differs from its peers, and the warnings of
     its run."""
-    found = [
-        f"{each.name}: {ratio_text(each.slowdown)} times as slow"
-        f"{in_brackets(ratio_interval_text(each.slowdown))}"
-        for each in node.evidence[:MOST_RANGES]
-    ]
+    found = [f"{each.name}: {_times(each.slowdown)}" for each in node.evidence[:MOST_RANGES]]
     more = sum(each.rows for each in node.evidence[MOST_RANGES:])
     found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
     found += since_lines(node.past) if node.past else []
@@ -160,8 +155,7 @@ def since_lines(past: Past) -> list[str]:
             return [f"{known}; a step needs {FEWEST}"]
         return [f"{known} since {past.trend.moment(runs[0])} UTC, and no step up in these cases"]
     return [
-        f"{rows_of(change, past.trend)}: {ratio_text(change.ratio)} times as slow as before"
-        f"{in_brackets(ratio_interval_text(change.ratio))} since "
+        f"{rows_of(change, past.trend)}: {_times(change.ratio, ' as before')} since "
         f"{past.trend.moment(change.run)} UTC; {causes_text(change)}"
         for change in past.changes[:MOST_CHANGES]
     ]
@@ -177,22 +171,22 @@ def advice(fleet: FleetResult) -> list[str]:
 def notes(fleet: FleetResult) -> list[str]:
     """What was compared, what the verdicts assume, and what was left out."""
     found = [_group_note(group) for group in fleet.groups]
-    model = (
-        f"A sound fleet has a node named with a probability of {format_share(fleet.false_alarms)} "
-        "at most, if its nodes differ with tails as those of Student's t. A node that is slower by "
-        f"{format_share(fleet.tolerance)} at most passes."
-    )
-    found += [model] * any(group.spread is not None for group in fleet.groups)
+    if any(group.spread is not None for group in fleet.groups):
+        found.append(
+            "A sound fleet has a node named with a probability of "
+            f"{format_share(fleet.false_alarms)} at most, if its nodes differ with tails as those "
+            f"of Student's t. A node that is slower by {format_share(fleet.tolerance)} at most "
+            "passes."
+        )
     if fleet.history:
         found.append(
             f"The runs are the newest of each node in {fleet.history}, which has only the valid "
             "rows of complete runs."
         )
-    older, others = fleet.superseded, fleet.unexpected
-    found += [f"Not used, because these nodes have newer runs: {list_some(older, 3)}."][
-        : len(older)
-    ]
-    found += [f"Not in the list of nodes: {list_some(others, 8)}."][: len(others)]
+    if older := fleet.superseded:
+        found.append(f"Not used, because these nodes have newer runs: {list_some(older, 3)}.")
+    if others := fleet.unexpected:
+        found.append(f"Not in the list of nodes: {list_some(others, 8)}.")
     return found
 
 
@@ -202,12 +196,12 @@ def _hardware(group: Group) -> str:
 
 
 def _group_note(group: Group) -> str:
-    facts, is_judged = group.facts, group.spread is not None
-    spread = f"they differ by {format_rough_percent(group.spread or 0.0)} in a usual case"
+    facts, found = group.facts, "not judged"
+    if group.spread is not None:
+        found = f"they differ by {format_rough_percent(group.spread)} in a usual case"
     return (
         f"{format_count(group.nodes, 'node')} of {facts['world_size']} {facts['backend']} ranks on "
-        f"{_hardware(group)}, {format_count(group.cases, 'case')}: "
-        f"{spread if is_judged else 'not judged'}."
+        f"{_hardware(group)}, {format_count(group.cases, 'case')}: {found}."
     )
 
 

@@ -7,11 +7,10 @@ and CPU mode. `slow_nodes` has the statistics.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import exp, isfinite, log, log1p, nan, sqrt
+from math import exp, hypot, isfinite, log, log1p, nan
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -27,9 +26,8 @@ from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_s
 from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
-from commbench.plan.case import Case
 from commbench.results.schema import FAILED, WRONG
-from commbench.stats import Estimate
+from commbench.stats import Estimate, around, collect
 from commbench.units import format_count
 from commbench.views.formats import Result, fields_of
 
@@ -211,17 +209,13 @@ class _GroupJudge:
     ) -> None:
         self._members, self._false_alarms, self._tolerance = members, false_alarms, tolerance
         self._history = history
-        self._rows: list[dict[tuple[Any, ...], Any]] = []
+        runs = [one.run for one in members if one.run]
+        for run in runs:
+            index_rows(run)  # raises an error where two rows are of one case
+        self._rows = [{row.case.key(): row for row in run.rows if is_valid(row)} for run in runs]
         """The timed rows of each node, by the key of their case."""
-        known: dict[tuple[Any, ...], Case] = {}
-        for one in members:
-            assert one.run
-            index_rows(one.run)  # raises an error where two rows are of one case
-            timed = [(row.case, row) for row in one.run.rows if is_valid(row)]
-            known |= {case.key(): case for case, _ in timed}
-            self._rows.append({case.key(): row for case, row in timed})
-        numbers = Counter(key for own in self._rows for key in own)
-        kept = [case for key, case in known.items() if 2 * numbers[key] >= len(members)]
+        by_case = collect(item for own in self._rows for item in own.items())
+        kept = [rows[0].case for rows in by_case.values() if 2 * len(rows) >= len(members)]
         self.cases = sorted(kept, key=lambda case: (row_kind(case), named_bytes(case)))
         """Those that half of the nodes have."""
         self._kinds = [*map(row_kind, self.cases)]
@@ -239,8 +233,7 @@ class _GroupJudge:
         if len(judged) >= LEAST_NODES:
             logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
             errors = numpy.array([[*map(_error, found[at])] for at in judged])
-            sizes = [*map(named_bytes, self.cases)]
-            parts = slow_nodes.make_parts(self._kinds, sizes)
+            parts = slow_nodes.make_parts(self._kinds, [*map(named_bytes, self.cases)])
             self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
             self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
@@ -250,12 +243,12 @@ class _GroupJudge:
             why = "it has a time in less than half of the cases"
         nodes = []
         for at, one in enumerate(self._members):
-            if self.spread is not None and at in judged:
-                nodes.append(self._judge(one, judged.index(at)))
-                continue
             wrong = _wrong(one.run) if one.run else []
             verdict = DRAIN if wrong else AGAIN
-            nodes.append(Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run))
+            node = Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run)
+            if self.spread is not None and at in judged:
+                node = self._judge(one, judged.index(at))
+            nodes.append(node)
         return nodes
 
     def _judge(self, one: NodeRun, at: int) -> Node:
@@ -283,10 +276,8 @@ class _GroupJudge:
                 verdict = DRAIN
         verdict = DRAIN if wrong else verdict
         evidence = [] if verdict == PASS else self._ranges({*slow}, excess, errors)
-        past = None
-        if self._history and evidence:
-            where_slow = [self.cases[n] for n in known if excess[n] > 0]
-            past = find_past(self._history, one, where_slow)
+        where_slow = [self.cases[n] for n in known if excess[n] > 0]
+        past = find_past(self._history, one, where_slow) if self._history and evidence else None
         return Node(
             one.name, verdict, (*wrong, *again), slowdown, chance, self._where(slow),
             tuple(evidence), path=one.path, ratios=tuple(exp(excess[n]) for n in known),
@@ -347,11 +338,6 @@ def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Est
     of its interval, or the scale of the peers where that is larger, and that of their level; the
     cases count as independent."""
     value = sum(float(excess[n]) for n in cases) / len(cases)
-    squares = [max(errors[n], scores.scales[n], key=_known) ** 2 for n in cases]
-    squares += [scores.errors[n] ** 2 for n in cases]
-    half = Z * sqrt(sum(squares)) / len(cases)
-    return Estimate(exp(value), exp(value - half), exp(value + half))
-
-
-def _known(error: float) -> float:
-    return error if isfinite(error) else 0.0
+    own = [max(scores.scales[n], errors[n]) for n in cases]  # an error of nan is not larger
+    half = Z * hypot(*own, *(scores.errors[n] for n in cases)) / len(cases)
+    return around(value, half).map(exp)

@@ -13,7 +13,7 @@ from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.history.history import Change, Trend, find_trend
 from commbench.answers.history.records import HistoryRun, System
 from commbench.answers.history.store import History
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.plan.case import Case
 from commbench.readers.source import ImportHints
 from commbench.results.files import is_file, path_exists, read_whole
@@ -71,11 +71,10 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
     try:
-        run = load(path, COLUMNS, hints)
+        return _make(load(path, COLUMNS, hints), name)
     except RecordsError as error:
         why = f"cannot be read: {error.message}"
         return NodeRun(name or _path_name(path), str(path), None, why)
-    return _make(run, name)
 
 
 def _make(run: LoadedRun, name: str = "") -> NodeRun:
@@ -131,10 +130,11 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
         if name.endswith((".txt", ".csv", ".list")):
-            raise UsageError(f"{name!r}: there is no such file", "write node1,node2 or a file")
+            raise wrong_value(name, "is no file", "write node1,node2, or a file that exists")
         if set(name) & set("[]/"):
-            raise UsageError(
-                f"{name!r} is no name of a node",
+            raise wrong_value(
+                name,
+                "is no name of a node",
                 "write each name, as `scontrol show hostnames` does, or name an existing file",
             )
     if not names:
@@ -170,13 +170,9 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
 
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
     keys = {case.key() for case in slow}
-    trend = find_trend(history, keep=lambda system, _: system == newest)
-    return Past(trend, tuple(change for change in trend.changes if _lasts(change, keys)))
-
-
-def _lasts(change: Change, keys: Collection[tuple[Any, ...]]) -> bool:
-    """Whether times rose, and any of these cases had no step since."""
-    return change.ratio.value > 1 and any(
-        step.case.key() in keys and step.number == len(step.found.fit.steps) - 1
-        for step in change.steps
-    )
+    trend = find_trend(history, lambda system, _: system == newest)
+    lasting = [
+        change for change in trend.changes if change.ratio.value > 1
+        and any(step.is_last and step.case.key() in keys for step in change.steps)
+    ]  # fmt: skip
+    return Past(trend, tuple(lasting))

@@ -32,10 +32,12 @@ from math import expm1, inf, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats import student_quantile, student_tail
+from commbench.stats import collect, student_quantile, student_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Values = NDArray[Any]
 
 LEAST_NODES = 4
 """Fewer nodes are too few to judge."""
@@ -101,9 +103,7 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
     """The parts of cases with these kinds (what a case is without its size) and sizes."""
     every = tuple(range(len(kinds)))
     found = {every: Part(WHOLE, every)}
-    by_kind: dict[str, list[int]] = {}
-    for index, kind in enumerate(kinds):
-        by_kind.setdefault(kind, []).append(index)
+    by_kind = collect(zip(kinds, every, strict=True))
     groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
     different = sorted(set(sizes))
     step = (len(different) - 1) / min(_MOST_LIMITS, max(1, len(different) - 1))
@@ -126,7 +126,7 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
 
 
 def find_slow_nodes(
-    times: NDArray[Any], errors: NDArray[Any], parts: Sequence[Part], false_alarms: float
+    times: Values, errors: Values, parts: Sequence[Part], false_alarms: float
 ) -> Scores:
     """The scores of at least LEAST_NODES nodes.
 
@@ -152,15 +152,15 @@ def find_slow_nodes(
         chances.append(min(1.0, min(tails) * len(times)))
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
-    number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
-    level_errors = _MEDIAN * scales / numpy.sqrt(number)
+    number = (~numpy.isnan(times[peers])).sum(axis=0).clip(1)
+    level_errors = _MEDIAN * scales / number**0.5
     least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
     least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
 
 
 def _least_slowdown(
-    inside: NDArray[Any], parts: Sequence[Part], nodes: int, false_alarms: float
+    inside: Values, parts: Sequence[Part], nodes: int, false_alarms: float
 ) -> float:
     """By how much L of all cases must be above that of the peers, `inside`: so far that its t has
     the probability of false alarms, and further by what 95 % of nodes may be below the mean. That
@@ -178,17 +178,15 @@ def _least_slowdown(
 
 
 def _left_out(
-    values: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any], false_alarms: float
+    values: Values, parts: Sequence[Part], peers: Values, false_alarms: float
 ) -> list[int]:
     """The peers that differ from the others, faster ones too."""
-    import numpy
-
     found: list[int] = []
     peers, significant, nodes = peers.copy(), 0, int(peers.sum())
-    far = numpy.abs(values - _median(values[peers])) > _FAR * _scale(values[peers], prior=0)
+    far = abs(values - _median(values[peers])) > _FAR * _scale(values[peers], prior=0)
     most = min(int(_MOST_LEFT_OUT * len(peers)) - (len(peers) - nodes), nodes - LEAST_NODES + 1)
     for left in range(nodes, nodes - most, -1):
-        inside = numpy.where(peers[:, None], numpy.abs(_studentize(values, peers)), 0.0)
+        inside = peers[:, None] * abs(_studentize(values, peers))
         tails = _tails(inside.max(axis=0), parts, peers)
         at = tails.index(min(tails))
         is_significant = tails[at] * left <= false_alarms
@@ -200,7 +198,7 @@ def _left_out(
     return found[:significant]
 
 
-def _tails(deviations: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]) -> list[float]:
+def _tails(deviations: Values, parts: Sequence[Part], peers: Values) -> list[float]:
     """For each part the probability that t is above a deviation, over the share of the false alarms
     that the part has."""
     freedom = int(peers.sum()) - 2
@@ -212,73 +210,64 @@ def _tails(deviations: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any])
     ]
 
 
-def _median(values: NDArray[Any]) -> NDArray[Any]:
+def _median(values: Values) -> Values:
     import numpy
 
     find = numpy.nanmedian if numpy.isnan(values).any() else numpy.median  # much faster
-    found: NDArray[Any] = find(values, axis=0)
-    return found
+    return numpy.asarray(find(values, axis=0))
 
 
-def _scale(values: NDArray[Any], prior: int = _PRIOR_NODES) -> NDArray[Any]:
+def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
     """The robust scale of each column around its median, moderated by that of all columns, which
     counts as that of `prior` nodes."""
-    import numpy
-
-    squares = (_MAD * _median(numpy.abs(values - _median(values)))) ** 2
-    usual = float(numpy.median(squares))
-    moderated = (len(values) * squares + prior * usual) / (len(values) + prior)
-    found: NDArray[Any] = numpy.maximum(numpy.sqrt(moderated), _LEAST_SCALE)
+    squares = (_MAD * _median(abs(values - _median(values)))) ** 2
+    moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
+    found: Values = (moderated**0.5).clip(_LEAST_SCALE)
     return found
 
 
-def _part_values(
-    times: NDArray[Any], errors: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]
-) -> NDArray[Any]:
+def _part_values(times: Values, errors: Values, parts: Sequence[Part], peers: Values) -> Values:
     """L of each node and part. A case that a node lacks counts as what its cases have in common."""
     import numpy
 
     errors = numpy.nan_to_num(errors)
-    excess = numpy.maximum(0.0, errors**2 - numpy.median(errors[peers], axis=0) ** 2)
-    scales = numpy.sqrt(_scale(times[peers]) ** 2 + excess)
+    excess = (errors**2 - _median(errors[peers]) ** 2).clip(0.0)
+    scales = (_scale(times[peers]) ** 2 + excess) ** 0.5
     shift = times - _median(times[peers])
     common = _median(shift.T)[:, None]
     own = numpy.nan_to_num((shift - common) / scales)
     common = common / _median(scales.T)[:, None]
     limits = CLIP * _scale(own[peers])
-    own = numpy.clip(own, -limits, limits)
+    own = own.clip(-limits, limits)
     cases = times.shape[1]
     variance = float((limits**2).mean()) / CLIP**2 * cases / max(cases - 1.5, 0.5)
     mean = common + own.mean(axis=1, keepdims=True)
     shared = max(0.0, float(_scale(mean[peers])[0]) ** 2 - variance / cases)
     limit = max(_COMMON_CLIP * float(_scale(common[peers])[0]), _OWN_CLIP * sqrt(variance))
-    x = own + numpy.clip(common, -limit, limit)
+    x = own + common.clip(-limit, limit)
     base = shared * cases / (variance + cases * shared) * x.mean(axis=1)
     return numpy.column_stack(
         [mean[:, 0] if part.kind == WHOLE else _mean_of(x, part) - base for part in parts]
     )
 
 
-def _mean_of(x: NDArray[Any], part: Part) -> NDArray[Any]:
+def _mean_of(x: Values, part: Part) -> Values:
     """The mean of the cases of a part, or of the slower half of its groups."""
     import numpy
 
     groups = part.groups or (part.cases,)
     means = numpy.column_stack([x[:, list(group)].mean(axis=1) for group in groups])
     slower = numpy.sort(means, axis=1)[:, len(groups) - max(1, len(groups) // 2) :]
-    found: NDArray[Any] = slower.mean(axis=1)
-    return found
+    return numpy.asarray(slower.mean(axis=1))
 
 
-def _studentize(values: NDArray[Any], peers: NDArray[Any]) -> NDArray[Any]:
+def _studentize(values: Values, peers: Values) -> Values:
     """How far each value is from those of the other peers, as a t."""
-    import numpy
-
     centred = values - _median(values[peers])
-    inside = numpy.where(peers[:, None], centred, 0.0)
+    inside = peers[:, None] * centred
     number = int(peers.sum()) - peers[:, None]
     mean = (inside.sum(axis=0) - inside) / number
     squares = (inside**2).sum(axis=0) - inside**2
-    variance = numpy.maximum((squares - number * mean**2) / (number - 1), _LEAST_SCALE**2)
-    found: NDArray[Any] = (centred - mean) / numpy.sqrt(variance * (1 + 1 / number))
+    variance = ((squares - number * mean**2) / (number - 1)).clip(_LEAST_SCALE**2)
+    found: Values = (centred - mean) / (variance * (1 + 1 / number)) ** 0.5
     return found

@@ -14,11 +14,12 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words, list_some, span
+from commbench.stats import collect
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
-from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
+from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
 from commbench.views.formats import Result, View
 
@@ -29,37 +30,31 @@ NOTHING = "nothing that is recorded changed then"
 def document(trend: Trend) -> Document:
     """The changes, the rows with their level, and the picture."""
     systems = dict.fromkeys(each.series.system for each in trend.series)
-    period = ""
-    if trend.runs:
-        ends = dict.fromkeys(map(trend.moment, (trend.runs[0], trend.runs[-1])))
-        period = f" {'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} UTC"
+    ends = dict.fromkeys(map(trend.moment, (*trend.runs[:1], *trend.runs[-1:])))
+    period = f" {'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} UTC" if ends else ""
     subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
     subtitle += [system.name for system in systems][:MOST_SENTENCES]
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
-    if more := len(trend.changes) - MOST_SENTENCES:
-        answer += [f"{format_count(more, 'older change')}: see the table."] * (more > 0)
+    if (more := len(trend.changes) - MOST_SENTENCES) > 0:
+        answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = sum(each.fit.noise is not None for each in trend.series)
     if judged and not answer:
         answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
-        sizes = [*dict.fromkeys(map(format_rough_percent, (min(least), max(least))))]
-        by_row = ", by row," * (len(sizes) > 1)
-        answer.append(f"A step of {' to '.join(sizes)}{by_row} would show {LATER} runs after it.")
+        sizes = span(format_rough_percent, least)
+        by_row = ", by row," * (" to " in sizes)
+        answer.append(f"A step of {sizes}{by_row} would show {LATER} runs after it.")
     answer += _unknown(trend)
+
+    def level_since(f: FittedSeries) -> str:
+        return trend.moment(f.series.points[f.last.first].run) if f.series.points else ""
+
     since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
-    changes = Table(
-        "What changed", (since, *CHANGE_COLUMNS), trend.changes,
-        lambda change: rows_of(change, trend), "rows",
-    )  # fmt: skip
-    since = Column(
-        "since (UTC)",
-        lambda f: trend.moment(f.point(f.last.first).run) if f.series.points else None,
-        cells.TEXT, 6,
-    )  # fmt: skip
-    levels = Table(
-        "Level since the last step", (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:]), trend.series,
-        _title,
-    )  # fmt: skip
+    columns = (since, *CHANGE_COLUMNS)
+    changes = Table("What changed", columns, trend.changes, lambda c: rows_of(c, trend), "rows")
+    since = Column("since (UTC)", level_since, cells.TEXT, 6)
+    of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
+    levels = Table("Level since the last step", of_level, trend.series, _title)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         changes,
@@ -74,10 +69,10 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much, and what changed then."""
     is_slower = change.ratio.value > 1
     ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
-    how = f"{ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
+    how = f"{cells.ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
     return (
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}"
-        f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
+        f"{cells.in_brackets(cells.ratio_interval_text(ratio))}; {causes_text(change)}."
     )
 
 
@@ -87,8 +82,7 @@ def _unknown(trend: Trend) -> Iterator[str]:
     if lacks:
         every = f"{format_count(len(lacks), 'row')} {'has' if len(lacks) == 1 else 'have'}"
         rows = "No row has" if len(lacks) == len(trend.series) else f"{every} fewer than"
-        ends = " to ".join(map(str, dict.fromkeys((min(lacks), max(lacks)))))
-        yield f"{rows} the {FEWEST} runs that a step needs: {ends} more."
+        yield f"{rows} the {FEWEST} runs that a step needs: {span(str, lacks)} more."
         yield f"A level needs {SHORTEST} runs."
 
 
@@ -106,52 +100,45 @@ def _waits(trend: Trend) -> Iterator[str]:
 
 def _level_text(found: FittedSeries) -> str:
     """The level with its digits, or how many runs it needs."""
-    lacks = SHORTEST - found.last.number
-    return (
-        cells.time_text(found.last.level)
-        if found.last.level
-        else f"after {format_count(lacks, 'more run')}"
-    )
+    if found.last.level:
+        return cells.time_text(found.last.level)
+    return f"after {format_count(SHORTEST - found.last.number, 'more run')}"
 
 
 def rows_of(change: Change, trend: Trend) -> str:
     """The names of the rows of a change."""
-    every = [each.series.case for each in trend.series if each.series.system == change.system]
+    every = [each.case for each in trend.series if each.series.system == change.system]
     return name_rows([step.case for step in change.steps], every, LONGEST)
 
 
 def causes_text(change: Change) -> str:
     """What changed then, in a clause."""
-    texts = [
-        f"{each.name.replace('_', ' ') if each.name.islower() else each.name} went from "
-        f"{list_some(each.a.split(', '), 3)} to {list_some(each.b.split(', '), 3)}"
-        for each in change.likely
-    ]
+    texts = []
+    for name, a, b, *_ in change.likely:
+        shown = name.replace("_", " ") if name.islower() else name
+        old, new = (list_some(value.split(", "), 3) for value in (a, b))
+        texts.append(f"{shown} went from {old} to {new}")
     more = len(texts) - MOST_CAUSES
     texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
     return f"{join_words(texts)} then" if texts else NOTHING
 
 
-def notes(runs: Sequence[HistoryRun]) -> list[str]:
+def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
     """What may mislead: clocks that were wrong, and different systems under one name."""
-    found = []
     if late := [run for run in runs if run.placed != run.started]:
-        found.append(
+        yield (
             f"{format_count(len(late), 'run')} (such as {late[0].id}) started later than they were "
             "added, by the clocks: they are placed when they were added."
         )
-    for node in dict.fromkeys(run.system.node for run in runs):
-        systems = dict.fromkeys(run.system for run in runs if run.system.node == node)
-        if len(systems) > 1:
-            found.append(
-                f"{node} has runs of {len(systems)} systems, which have rows of their own: "
-                + "; ".join(each.name for each in systems)
-            )
-    return found
+    systems = collect((system.node, system) for system in dict.fromkeys(run.system for run in runs))
+    for node, own in systems.items():
+        if len(own) > 1:
+            has = f"{node} has runs of {len(own)} systems, which have rows of their own"
+            yield f"{has}: {'; '.join(each.name for each in own)}"
 
 
 def _title(found: FittedSeries) -> str:
-    return f"{found.series.case.title}, {found.series.system.node}"
+    return f"{found.case.title}, {found.series.system.node}"
 
 
 PERCENT = cells.Unit(format_rough_percent)
@@ -162,9 +149,7 @@ CHANGE_COLUMNS = (
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
 )
 ROW_COLUMNS = (
-    Column(
-        "size", lambda f: f.series.case.size_bytes if f.series.case.dtype else None, cells.BYTES
-    ),
+    cells.SIZE,
     Column("time", _level_text, cells.NUMBER),
     Column("95 %\ninterval", lambda f: f.last.level, cells.TIME_INTERVAL, 7),
     Column("runs", lambda f: f.last.number, cells.NUMBER),
@@ -219,7 +204,7 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     ]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
-    heading = f"{found.series.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
+    heading = f"{found.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)
 
 
@@ -241,7 +226,7 @@ def runs_document(found: RunsOfHistory) -> Document:
     answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
     waited = Column("rows that\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
     table = Table("", (*RUN_COLUMNS, waited), found.runs[::-1])
-    return Document("Runs of a history", (), answer, [table, Items(notes(found.runs), "Notes")])
+    return Document("Runs of a history", (), answer, [table, Items([*notes(found.runs)], "Notes")])
 
 
 RUN_COLUMNS = (
@@ -256,13 +241,12 @@ RUNS = View(runs_document, schema=1)
 
 def points_csv(series: Iterable[Series]) -> str:
     """All points of series as CSV, in SI units: a line for each run of each series."""
-    at = ("id", "label", "started", "placed")
     rows = (
-        (*each.system, *attrgetter(*at)(run), *attrgetter(*KEY)(each.case), *time, queued)
+        (*each.system, run.id, run.label, run.started, run.placed, *attrgetter(*KEY)(each.case),
+         *time, queued)
         for each in series
         for run, time, queued in each.points
-    )
-    return make_csv([(*System._fields, "run", *at[1:], *KEY, *SECONDS, "queued_share"), *rows])
-
-
-SECONDS = ("time_s", "time_ci_low_s", "time_ci_high_s")
+    )  # fmt: skip
+    of_run = ("run", "label", "started", "placed")
+    times = ("time_s", "time_ci_low_s", "time_ci_high_s")
+    return make_csv([(*System._fields, *of_run, *KEY, *times, "queued_share"), *rows])

@@ -4,11 +4,12 @@ level with which a new run is compared."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import exp, log, sqrt
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
@@ -16,8 +17,8 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
-from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, Step, find_steps
-from commbench.answers.history.store import History
+from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
+from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats import Estimate
@@ -49,25 +50,26 @@ class FittedSeries(NamedTuple):
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
 
     @property
+    def case(self) -> Case:
+        """What the row measured."""
+        return self.series.case
+
+    @property
     def every(self) -> list[Point]:
         """The points that count and those that do not, in order."""
         points = (*self.series.points, *self.waited)
         return sorted(points, key=lambda point: _order(point.run))
 
-    def point(self, index: int) -> Point:
-        """A point by its place."""
-        return self.series.points[index]
-
     def as_json(self) -> dict[str, Any]:
         """The case, its levels and its points."""
-        case = self.series.case
         points = [
             {"run": run.id, "at": run.placed, "time_s": time, "queued_share": queued}
             for run, time, queued in self.every
         ]
         return {
-            "system": self.series.system.name, "row": case.name, "operation": case.operation,
-            "size_bytes": case.size_bytes, **self.fit._asdict(), "points": points,
+            "system": self.series.system.name, "row": self.case.name,
+            "operation": self.case.operation, "size_bytes": self.case.size_bytes,
+            **self.fit._asdict(), "points": points,
         }  # fmt: skip
 
 
@@ -84,29 +86,29 @@ class RowStep(NamedTuple):
     @property
     def case(self) -> Case:
         """What the row measured."""
-        return self.found.series.case
+        return self.found.case
 
     @property
-    def step(self) -> Step:
-        """The step in its series."""
-        return self.found.fit.steps[self.number]
+    def ratio(self) -> Estimate:
+        """The new level over the old one."""
+        return self.found.fit.steps[self.number].ratio
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the row had no step since."""
+        return self.number == len(self.found.fit.steps) - 1
 
     @property
     def levels(self) -> list[list[HistoryRun]]:
         """The runs of the segments before and after it."""
         parts = self.found.fit.segments[self.number : self.number + 2]
-        return [[self.found.point(n).run for n in range(p.first, p.last + 1)] for p in parts]
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the time rose."""
-        return self.step.ratio.value > 1
+        return [[p.run for p in self.found.series.points[s.first : s.last + 1]] for s in parts]
 
     @property
     def clarity(self) -> float:
         """How far the step is beyond its uncertainty."""
-        ratio = self.step.ratio
-        return abs(log(ratio.value)) / log(ratio.ends[1] / ratio.ends[0])
+        low, high = self.ratio.ends
+        return abs(log(self.ratio.value)) / log(high / low)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Change:
             "after": self.before.placed,
             "not_later_than": self.latest.placed,
             "ratio": self.ratio,
-            "rows": [{"row": each.case.name, "ratio": each.step.ratio} for each in self.steps],
+            "rows": [{"row": each.case.name, "ratio": each.ratio} for each in self.steps],
             "changed": [{"name": c.name, "from": c.a, "to": c.b} for c in self.causes],
         }
 
@@ -172,21 +174,14 @@ class Trend(Result, view="answers.history.document", rows="series"):
 
 
 def find_trend(
-    history: History,
-    operation: str = "",
-    sizes: Collection[int] = (),
-    node: str = "",
-    tolerance: float = TOLERANCE,
-    keep: Callable[[System, Case], bool] = lambda *_: True,
+    history: History, keep: Keep = lambda *_: True, tolerance: float = TOLERANCE
 ) -> Trend:
-    """Fit the series of an operation, of sizes, of a node, and that `keep` accepts, or all of them.
-    The probability that a system without any step has one is ALPHA, whatever the number of its
-    series."""
+    """Fit the series that `keep` accepts, by default all. The probability that a system without any
+    step has one is ALPHA, whatever the number of its series."""
     environments = history.environments()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
-    found = history.series(operation, sizes, node, keep)
-    for _, group in groupby(found, key=lambda series: series.system):
+    for _, group in groupby(history.series(keep), key=lambda series: series.system):
         own = fit_series([*group], tolerance)
         fitted += own
         changes += find_changes(own, environments)
@@ -223,7 +218,7 @@ def find_changes(
     runs = runs_of(fitted)
     places = {run.id: number for number, run in enumerate(runs)}
     rest = [
-        RowStep(each, n, *(places[each.point(index).run.id] for index in step[:3]))
+        RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))
         for each in fitted
         for n, step in enumerate(each.fit.steps)
     ]
@@ -233,22 +228,22 @@ def find_changes(
         own = [found for found in rest if _are_one(first, found)]
         rest = [found for found in rest if not _are_one(first, found)]
         own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
-        logs = [[*map(log, (s.step.ratio.value, *s.step.ratio.ends))] for s in own]
-        ratio = Estimate(*(exp(sum(each) / len(each)) for each in zip(*logs, strict=True)))
+        values = zip(*((s.ratio.value, *s.ratio.ends) for s in own), strict=True)
+        ratio = Estimate(*map(geometric_mean, values))
         before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
         causes = [*_link_causes(runs, first)]
         causes += _causes(environments, (before, latest), first.levels)
         causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
             fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
-            tuple(causes), all(each.number == len(each.found.fit.steps) - 1 for each in own),
+            tuple(causes), all(each.is_last for each in own),
         )  # fmt: skip
 
 
 def _are_one(first: RowStep, other: RowStep) -> bool:
     """Whether two steps may be at the same time, in the same direction."""
     is_near = first.earliest - NEAR <= other.latest and other.earliest <= first.latest + NEAR
-    return first.is_slower == other.is_slower and is_near
+    return (first.ratio.value > 1) == (other.ratio.value > 1) and is_near
 
 
 def _causes(
@@ -303,9 +298,8 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     """The level of each row of a run in the runs of the same system that started before it. It has
     no row for a case with fewer than FEWEST runs. None stands for an empty history."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    start = run.header.started if run.header else ""
-    found = history.series(keep=lambda s, c: s == system and c.key() in cases) if history else ()
-    series = [each._replace(points=(*_earlier(each.points, run, start),)) for each in found]
+    found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
+    series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     fitted = fit_series([each for each in series if len(each.points) >= FEWEST])
     environments = history.environments() if history and fitted else {}
     rows = [_baseline_row(cases[f.series.case.key()], f, environments) for f in fitted]
@@ -329,12 +323,11 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
 
 
-def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:
-    path = str(run.path.absolute())
-    for point in points:
-        is_earlier = point.run.path != path and (not start or point.run.started < start)
-        if is_earlier and point.counts:
-            yield point
+def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
+    """The points that count, of other runs that started before."""
+    path, start = str(run.path.absolute()), run.header.started if run.header else ""
+    others = (point for point in points if point.counts and point.run.path != path)
+    return [point for point in others if not start or point.run.started < start]
 
 
 def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorded]) -> Any:
@@ -343,7 +336,7 @@ def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorde
     assert noise and last.level, "a series of FEWEST points has noise"
     variance = noise.deviation**2 + noise.long_run / last.number
     factor = exp(Z * sqrt(variance))
-    newest = environments[found.point(last.last).run.environment_id].facts
+    newest = environments[found.series.points[last.last].run.environment_id].facts
     level = last.level.value
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(

@@ -27,13 +27,14 @@ is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
+from operator import sub
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import Estimate, around, combine, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,34 +128,24 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         level = None
         if number >= SHORTEST:  # their noise is not known: the mean with Student's interval
             error = max(float(np.std(values, ddof=1)), LEAST_NOISE) / sqrt(number)
-            level = _exponential(float(values.mean()), student_quantile(Z, number - 1) * error)
+            half = student_quantile(Z, number - 1) * error
+            level = around(float(values.mean()), half).map(exp)
         return Fit((Segment(0, number - 1, level),) if number else (), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
-    clipped = _clip(values, noise.deviation)
-    sums = _Sums(clipped, weights)
-    cuts = sums.cut(penalty(noise, len(values), alpha))
+    sums = _Sums(_clip(values, noise.deviation), weights)
+    cuts = sums.cut(penalty(noise, number, alpha))
     cuts = _merge(sums, cuts, log(1 + tolerance))
-    ends = [0, *cuts, len(values)]
-    parts = list(pairwise(ends))
-    spread = [Z * sqrt(noise.long_run / sums.weight(*part)) for part in parts]
-    levels = [sums.mean(*part) for part in parts]
-    segments = [
-        Segment(a, b - 1, _exponential(level, half))
-        for (a, b), level, half in zip(parts, levels, spread, strict=True)
-    ]
+    ends = [0, *cuts, number]
+    levels = [sums.level(*part, noise) for part in pairwise(ends)]
+    parts = zip(pairwise(ends), levels, strict=True)
+    segments = [Segment(first, end - 1, level.map(exp)) for (first, end), level in parts]
     steps = []
-    for number, at in enumerate(cuts):
-        first, last = sums.places(ends[number], at, ends[number + 2], noise.deviation**2)
-        half = sqrt(spread[number] ** 2 + spread[number + 1] ** 2)
-        ratio = _exponential(levels[number + 1] - levels[number], half)
-        steps.append(Step(at, first, last, ratio))
-    least = _least_change(noise, segments[-1].number, len(values), alpha)
+    for n, at in enumerate(cuts):
+        first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
+        steps.append(Step(at, first, last, combine(sub, levels[n + 1], levels[n]).map(exp)))
+    least = _least_change(noise, segments[-1].number, number, alpha)
     return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
-
-
-def _exponential(value: float, half: float) -> Estimate:
-    return Estimate(exp(value), exp(value - half), exp(value + half))
 
 
 def estimate_noise(values: Values) -> Noise:
@@ -231,14 +222,15 @@ class _Sums:
         self._weights = np.concatenate([[0.0], np.cumsum(weights)])
         self._sums = np.concatenate([[0.0], np.cumsum(weights * centred)])
 
-    def weight(self, first: int, end: int) -> float:
-        """The weights of the points from `first` to before `end`."""
-        return float(self._weights[end] - self._weights[first])
-
     def mean(self, first: int, end: int) -> float:
-        """Their weighted mean."""
-        found = (self._sums[end] - self._sums[first]) / self.weight(first, end)
-        return float(found) + self._offset
+        """The weighted mean of the points from `first` to before `end`."""
+        weight = self._weights[end] - self._weights[first]
+        return float((self._sums[end] - self._sums[first]) / weight) + self._offset
+
+    def level(self, first: int, end: int, noise: Noise) -> Estimate:
+        """The same with its interval."""
+        weight = float(self._weights[end] - self._weights[first])
+        return around(self.mean(first, end), Z * sqrt(noise.long_run / weight))
 
     def _gain(self, first: Any, end: Any) -> Any:
         """By how much a level of its own lowers the sum of squares of a segment."""
@@ -280,10 +272,7 @@ def _merge(sums: _Sums, cuts: list[int], least: float) -> list[int]:
     end = len(sums._sums) - 1
     while cuts:
         ends = [0, *cuts, end]
-        sizes = [
-            abs(sums.mean(b, c) - sums.mean(a, b))
-            for a, b, c in zip(ends, ends[1:], ends[2:], strict=False)
-        ]
+        sizes = [abs(b - a) for a, b in pairwise(starmap(sums.mean, pairwise(ends)))]
         if (smallest := min(sizes)) >= least:
             break
         del cuts[sizes.index(smallest)]

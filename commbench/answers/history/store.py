@@ -1,8 +1,8 @@
 """The history: an SQLite file with the rows of many runs, one series for each case of a system.
 
     with History(path) as history:
-        history.series(operation, sizes)      times of a case over the runs of a system
-        history.runs()                              the runs, by their order in time
+        history.series()      times of a case over the runs of a system
+        history.runs()        the runs, by their order in time
 
 A run is added in one transaction, with an exclusive lock that other writers wait for: it is there
 as a whole or not at all, also if the process is killed or the disk is full. The journal of SQLite
@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.row_names import named_bytes
 from commbench.answers.history import records
 from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
 from commbench.errors import RecordsError, UsageError
@@ -40,7 +39,7 @@ HISTORY = RESULTS / "history.sqlite"
 APPLICATION = 0x636D6268
 """SQLite's application_id of a history: `cmbh`."""
 SCHEMA = 2
-"""2: points have `queued`."""
+"""1, without `queued` of points, was never released."""
 MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
 WAIT_S = 60.0
 """How long a writer waits for others."""
@@ -63,6 +62,8 @@ CREATE TABLE point (
 
 
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
+Keep: TypeAlias = Callable[[System, Case], bool]
+"""Which series are wanted: by their system and case."""
 
 
 @contextmanager
@@ -74,10 +75,6 @@ def open_history(path: str | Path | None) -> Iterator[History | None]:
         return
     with History(found) as history:
         yield history
-
-
-def _point(run: HistoryRun, time: float, low: float, high: float, queued: float) -> Point:
-    return Point(run, Estimate(time, low, high), queued)
 
 
 class History:
@@ -102,7 +99,7 @@ class History:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         self._opened = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
         try:
-            self._prepare(self._is_written)
+            self._prepare()
         except BaseException:
             self._opened.close()
             raise
@@ -148,14 +145,12 @@ class History:
             outcome = self._forget_older(identity, content)
             if outcome == KNOWN:
                 return Added(run, len(rows), KNOWN, waited)
-            values["system"] = self._find("system", "facts", json.dumps(system))
+            values["system"] = self._find("system", facts=json.dumps(system))
             environment = json.dumps(recorded_of(run), sort_keys=True)
-            values["environment"] = self._find("environment", "content", environment)
-            names = ", ".join(values)
-            marks = ", ".join(f":{name}" for name in values)
-            own = self._do(f"INSERT INTO run ({names}) VALUES ({marks})", values).lastrowid
+            values["environment"] = self._find("environment", content=environment)
+            own = self._insert("INSERT", "run", values).lastrowid
             for key, row in rows.items():
-                series = self._find("series", "measured", key, system=values["system"])
+                series = self._find("series", measured=key, system=values["system"])
                 point = (series, own, *row.time, row.queued_share)
                 self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", point)
         return Added(run, len(rows), outcome, waited)
@@ -167,36 +162,28 @@ class History:
                 "SELECT run.id, facts, label, path, started, added, placed, link, environment "
                 "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
             ).fetchall()
-        systems = {text: System(*json.loads(text)) for text in {text for _, text, *_ in found}}
-        runs = [HistoryRun(own, systems[text], *rest) for own, text, *rest in found]
+        runs = [HistoryRun(own, System(*json.loads(text)), *rest) for own, text, *rest in found]
         return [run for run in runs if node in ("", run.system.node)]
 
-    def series(
-        self,
-        operation: str = "",
-        sizes: Collection[int] = (),
-        node: str = "",
-        keep: Callable[[System, Case], bool] = lambda *_: True,
-    ) -> Iterator[Series]:
-        """The series of an operation, of some sizes in bytes, of a node, and which `keep` accepts;
-        without these all. A system's series are together, and in the order of their cases."""
-        runs = {run.id: run for run in self.runs(node)}
+    def series(self, keep: Keep = lambda *_: True) -> Iterator[Series]:
+        """The series that `keep` accepts, by default all. A system's series are together, and in
+        the order of their cases."""
+        runs = {run.id: run for run in self.runs()}
         with self._translating():
             known = self._do(
                 "SELECT series.id, facts, measured FROM series JOIN system "
                 "ON series.system = system.id"
             ).fetchall()
-        found = [
-            (System(*json.loads(s)), records.case_of(measured), own) for own, s, measured in known
-        ]
+        found = [(System(*json.loads(s)), records.case_of(m), own) for own, s, m in known]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
-            is_wanted = operation in ("", case.operation) and node in ("", system.node)
-            if not (is_wanted and (not sizes or named_bytes(case) in sizes) and keep(system, case)):
+            if not keep(system, case):
                 continue
             with self._translating():
-                rows = self._do(f"SELECT run, {self._of_point} FROM point WHERE series = ?", (own,))
-                points = [_point(runs[run], *rest) for run, *rest in rows if run in runs]
+                query = "SELECT run, time, low, high, queued FROM point WHERE series = ?"
+                rows = self._do(query, (own,))
+                own_rows = ((runs[run], rest) for run, *rest in rows if run in runs)
+                points = [Point(run, Estimate(*time), queued) for run, (*time, queued) in own_rows]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
@@ -204,17 +191,16 @@ class History:
         """The cases of a run with their times."""
         with self._translating():
             found = self._do(
-                f"SELECT measured, {self._of_point} FROM run JOIN series USING (system) "
+                "SELECT measured, time, low, high, queued FROM run JOIN series USING (system) "
                 "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
                 (run.id,),
             ).fetchall()
-        return [(records.case_of(measured), _point(run, *rest)) for measured, *rest in found]
+        return [(records.case_of(m), Point(run, Estimate(*time), q)) for m, *time, q in found]
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
-        every = f"SELECT run, {self._of_point} FROM point"
+        query = "SELECT run, count(*) FROM point WHERE queued > ? GROUP BY run"
         with self._translating():
-            query = f"SELECT run, count(*) FROM ({every}) WHERE queued > ? GROUP BY run"
             return dict(self._do(query, (MOST_QUEUED,)).fetchall())
 
     def environments(self) -> dict[int, Recorded]:
@@ -227,12 +213,8 @@ class History:
         """Remove these runs with all that only they have, in one transaction."""
         with self._translating(), self._transaction():
             self._forget([run.id for run in runs])
-            for statement in (
-                "DELETE FROM series WHERE id NOT IN (SELECT series FROM point)",
-                "DELETE FROM environment WHERE id NOT IN (SELECT environment FROM run)",
-                "DELETE FROM system WHERE id NOT IN (SELECT system FROM run)",
-            ):
-                self._do(statement)
+            for table, user in (("series", "point"), ("environment", "run"), ("system", "run")):
+                self._do(f"DELETE FROM {table} WHERE id NOT IN (SELECT {table} FROM {user})")
 
     def _forget(self, ids: Sequence[int]) -> None:
         self._do("CREATE TEMP TABLE IF NOT EXISTS forgotten (id INTEGER PRIMARY KEY)")
@@ -251,11 +233,13 @@ class History:
         self._forget([found[0]])
         return REPLACED
 
-    def _find(self, table: str, column: str, text: str, **more: int) -> int:
-        """The id of a row with this text, which is made where there is none."""
-        values = {column: text, **more}
+    def _insert(self, how: str, table: str, values: dict[str, Any]) -> sqlite3.Cursor:
         names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-        self._do(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)
+        return self._do(f"{how} INTO {table} ({names}) VALUES ({marks})", values)
+
+    def _find(self, table: str, **values: str | int) -> int:
+        """The id of a row with these values, which is made where there is none."""
+        self._insert("INSERT OR IGNORE", table, values)
         where = " AND ".join(f"{name} = :{name}" for name in values)
         return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
 
@@ -265,9 +249,9 @@ class History:
     def _pragma(self, name: str) -> int:
         return int(self._do(f"PRAGMA {name}").fetchone()[0])
 
-    def _prepare(self, is_written: bool) -> None:
+    def _prepare(self) -> None:
         """Check whose file it is; make the tables of a new one."""
-        if is_written:
+        if self._is_written:
             self._do("PRAGMA synchronous = EXTRA")
             with self._transaction():
                 if self._is_empty():
@@ -279,18 +263,9 @@ class History:
             raise RecordsError(f"there is no run in the history {self.path}", MAKE_HINT)
         if self._pragma("application_id") != APPLICATION:
             raise self._error("it is not a history of commbench")
-        if (version := self._pragma("user_version")) > SCHEMA:
-            raise RecordsError(
-                f"{self.path} has schema {version}, which this version does not know",
-                f"update commbench, which knows schemas up to {SCHEMA}",
-            )
-        if version < SCHEMA and is_written:
-            with self._transaction():
-                if self._pragma("user_version") < SCHEMA:
-                    self._do("ALTER TABLE point ADD COLUMN queued REAL")
-                    self._do(f"PRAGMA user_version = {SCHEMA}")
-            version = SCHEMA
-        self._of_point = f"time, low, high, {'queued' if version == SCHEMA else 'NULL AS queued'}"
+        if (version := self._pragma("user_version")) != SCHEMA:
+            why = f"{self.path} has schema {version}, which this version does not know"
+            raise RecordsError(why, f"update commbench, which knows schemas up to {SCHEMA}")
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""
@@ -301,13 +276,8 @@ class History:
     def _transaction(self) -> Iterator[None]:
         """What is done within is done as a whole or not at all."""
         self._do("BEGIN IMMEDIATE")
-        try:
+        with self._connection:  # commits, or rolls back what SQLite itself has not
             yield
-            self._do("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite ends it itself after some errors
-                self._do("ROLLBACK")
-            raise
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

@@ -18,7 +18,14 @@ from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
-from commbench.units import format_bytes, format_count, format_times_up
+from commbench.stats import Estimate
+from commbench.units import (
+    format_bytes,
+    format_count,
+    format_decimals,
+    format_times_up,
+    known_decimals,
+)
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
 
@@ -30,9 +37,12 @@ MOST_RANKS = 16
 """Ranks with a row each in a terminal; of more ranks the slowest are shown."""
 MOST_SQUARE = 1024
 """Ranks of which there is a file with a place for each pair; the list of pairs has them all."""
+MOST_IN_JSON = 256
+"""Ranks of which JSON has the values of all pairs."""
 HEADINGS = (
     "row", "column", "row_host", "column_host", "latency_us", "bandwidth_GBps", "latency_bytes",
-    "bandwidth_bytes",
+    "bandwidth_bytes", "latency_ci_low_us", "latency_ci_high_us", "bandwidth_ci_low_GBps",
+    "bandwidth_ci_high_GBps",
 )  # fmt: skip
 """The columns of pairs.csv: a line for each ordered pair that was measured, from row to column."""
 _TEXTS = Path(__file__).with_name("checks.txt")
@@ -112,12 +122,14 @@ def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
 def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
     quantity = matrix.quantity
     unit = Unit(partial(format_value, quantity), is_decimal=True)
+    interval = Unit(partial(format_interval, quantity))
     number = len({frozenset(pair) for pair in matrix.values})
     ways = ""
     if quantity.has_direction:
         is_both = any(pair[::-1] in matrix.values for pair in matrix.values)
         ways = ", each direction alone" if is_both else ", one direction"
     at_once = ", all pairs of a round at once" if number > 1 else ""
+    several = "" if matrix.intervals else " Its interval needs `--launches 3`."
     findings, pairs = (
         (
             Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
@@ -131,15 +143,16 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
             Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
             Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
             Column("value", itemgetter(1), unit),
+            Column("95 %\ninterval", itemgetter(1), interval, 5),
             Column("speed over\nthe median", itemgetter(2), RATIO, 7),
         ),
     )
     blocks: list[Block] = [
         Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title}). A value is the "
-             "lower quartile of a pair's batches."),
+             "lower quartile of a pair's batches." + several),
         Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
-        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix)),
+        Table("Slowest pairs", pairs[: 5 if number > 1 else 4], slowest_pairs(matrix)),
     ]  # fmt: skip
     if number > 1:
         blocks += [_grid(matrix, unit), *_ranks_tables(matrix, unit)]
@@ -207,13 +220,24 @@ def name_rank(matrix: RankMatrix, rank: int) -> str:
     return f"{rank} ({matrix.hosts[rank]})" if several else str(rank)
 
 
-def format_value(quantity: Quantity, value: float) -> str:
-    """The value in the unit of the quantity, with three digits."""
-    text = f"{value / quantity.scale:#.3g}"
+def format_value(quantity: Quantity, value: float | Estimate) -> str:
+    """The value in the unit of the quantity, with the digits that its interval supports, else with
+    three."""
+    found = (value if isinstance(value, Estimate) else Estimate(value)).scaled(1 / quantity.scale)
+    if found.has_interval:
+        return format_decimals(found.value, known_decimals(found.value, *found.ends))
+    text = f"{found.value:#.3g}"
     return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
-def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, float, float]]:
+def format_interval(quantity: Quantity, value: Estimate) -> str:
+    """The interval of a value in the unit of the quantity; empty where it is not known."""
+    found = value.scaled(1 / quantity.scale)
+    decimals = known_decimals(found.value, *found.ends) if found.has_interval else 0
+    return " … ".join(format_decimals(end, decimals) for end in found[1:] if end is not None)
+
+
+def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, Estimate | None, float]]:
     """The slowest pairs, each with its value and its speed over the median of pairs of the same
     kind: within a host or across hosts. The slowest is first; those that are faster than the median
     are left out; of two ranks both ways are there."""
@@ -226,7 +250,7 @@ def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, float, float]]:
             speeds[of_class] -= numpy.median(speeds[of_class])
     pairs = zip(cells.senders.tolist(), cells.receivers.tolist(), strict=True)
     rows = [
-        (pair, matrix.values[pair], speed)
+        (pair, matrix.estimate(pair), speed)
         for pair, speed in zip(pairs, numpy.exp(speeds).tolist(), strict=True)
     ]
     slow = [row for row in rows if row[2] <= 1 or len(rows) == 2]
@@ -239,7 +263,7 @@ def _grid(matrix: RankMatrix, unit: Unit) -> Table:
     shown = ranks if len(ranks) <= MOST_COLUMNS else []
     columns = [Column("from \\ to", itemgetter(0), TEXT)]
     columns += [Column(str(to), itemgetter(place), unit) for place, to in enumerate(shown, 1)]
-    rows = [(rank, *(matrix.values.get((rank, to)) for to in shown)) for rank in shown]
+    rows = [(rank, *(matrix.estimate((rank, to)) for to in shown)) for rank in shown]
     return Table("From each rank to each rank", columns, rows)
 
 
@@ -285,17 +309,30 @@ def pairs_files(run: Run) -> dict[str, str]:
     sizes, hosts = [matrix and matrix.size_bytes for matrix in both], main[0].hosts
     lines: list[tuple[Any, ...]] = [HEADINGS]
     for pair in sorted({pair for matrix in main for pair in matrix.values}):
-        values = [matrix and _written(matrix, pair) for matrix in both]
-        lines.append((*pair, *(hosts[rank] for rank in pair), *values, *sizes))
+        found = [_written(matrix, pair) for matrix in both]
+        values, ends = [own[0] for own in found], [end for own in found for end in own[1:]]
+        lines.append((*pair, *(hosts[rank] for rank in pair), *values, *sizes, *ends))
     files = {"pairs.csv": make_csv(lines)}
     for matrix in main if main[0].ranks <= MOST_SQUARE else ():
         ranks = range(matrix.ranks)
-        square = [[first, *(_written(matrix, (first, to)) for to in ranks)] for first in ranks]
+        square = [[first, *(_written(matrix, (first, to))[0] for to in ranks)] for first in ranks]
         files[f"{matrix.quantity.name}.csv"] = make_csv([[matrix.quantity.unit, *ranks], *square])
     return files
 
 
-def _written(matrix: RankMatrix, pair: Pair) -> str | None:
-    """The value of a pair in the unit of its quantity; None where it was not measured."""
-    value = matrix.values.get(pair)
-    return None if value is None else f"{value / matrix.quantity.scale:.6g}"
+def _written(matrix: RankMatrix | None, pair: Pair) -> list[str | None]:
+    """The value of a pair and the ends of its interval in the unit of its quantity; None for what
+    is not known."""
+    found = (matrix and matrix.estimate(pair)) or (None, None, None)
+    scale = matrix.quantity.scale if matrix else 1.0
+    return [None if each is None else f"{each / scale:.6g}" for each in found]
+
+
+def pairs_json(run: Run) -> list[dict[str, Any]]:
+    """The values of pairs in seconds and bytes/s, of up to MOST_IN_JSON ranks."""
+    return [
+        {"from": pair[0], "to": pair[1], "quantity": matrix.quantity.name,
+         "size_bytes": matrix.size_bytes, "value": matrix.estimate(pair)}
+        for matrix in matrices.matrices_of_rounds(run) if matrix.ranks <= MOST_IN_JSON
+        for pair in sorted(matrix.values)
+    ]  # fmt: skip

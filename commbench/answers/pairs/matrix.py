@@ -10,19 +10,20 @@ slowest rank, which is that of the slowest pair.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import sqrt
+from math import exp, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import percentile
+from commbench.analysis.statistics import launch_half_width, launch_logs, percentile
+from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
 from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
 from commbench.plan.plan import Plan
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import student_quantile
+from commbench.stats import Estimate, student_quantile
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -78,6 +79,14 @@ class RankMatrix(NamedTuple):
     title: str = ""
     """The kind of call, without its pairs."""
     size_bytes: int = 0
+    intervals: Mapping[Pair, tuple[float, float]] = {}
+    """The 95 % interval of a value, known where it was measured in several launches."""
+
+    def estimate(self, pair: Pair) -> Estimate | None:
+        """The value of a pair with its interval; None where it was not measured."""
+        if (value := self.values.get(pair)) is None:
+            return None
+        return Estimate(value, *self.intervals.get(pair, ()))
 
     @property
     def ranks(self) -> int:
@@ -132,23 +141,28 @@ class PairValues:
 
     def matrix(self) -> RankMatrix:
         """The value of each pair: the lower quartile of the medians of its batches, weighted by
-        their iterations."""
-        case, ranks = self._case, sorted(self._header.ranks)
-        values = {}
+        their iterations. Its interval is as wide as the differences between launches make it."""
+        case, ranks, plan = self._case, sorted(self._header.ranks), self._header.plan
+        values, factors = {}, {}
         for pair, batches in self._batches.items():
             times = sorted(time for time, number in batches for _ in range(number))
             if times and (typical := percentile(times, TYPICAL)) > 0:
                 values[pair] = typical
+                logs = launch_logs([[time] for time, _ in batches])
+                if plan.launches > 1 and logs[1:]:
+                    factors[pair] = exp(launch_half_width(logs, usual_launch_spread(plan.backend)))
         quantity = LATENCY if OPERATIONS[case.operation].is_latency else BANDWIDTH
         if quantity == LATENCY:
             values |= {pair[::-1]: time for pair, time in values.items()}
+            factors |= {pair[::-1]: factor for pair, factor in factors.items()}
         else:
             values = {pair: case.size_bytes / time for pair, time in values.items()}
-        hosts = tuple(r.host for r in ranks) or ("unknown",) * self._header.plan.world_size
+        hosts = tuple(r.host for r in ranks) or ("unknown",) * plan.world_size
         interfaces = tuple(rank.interface for rank in ranks)
         return RankMatrix(
             quantity, values, hosts, interfaces if any(interfaces) else (),
             case.title_without("pairs"), case.size_bytes,
+            {pair: (values[pair] / wide, values[pair] * wide) for pair, wide in factors.items()},
         )  # fmt: skip
 
 

@@ -12,7 +12,9 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
-from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
+from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.rows import make_rows
+from commbench.answers.pairs.document import diagnose_pairs, format_value, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding
 from commbench.results.schema import Run
@@ -54,7 +56,8 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         diagnosed = diagnose_pairs(run)
         main = main_matrices(matrix for matrix, _ in diagnosed)
         found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
-        notes = [f"{run.name}: {run.header.describe_ranks()}",
+        waited = waited_sentences([row.queued_share for row in make_rows(run) if row.time])
+        notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches",
                  *pairs_answer(diagnosed)]  # fmt: skip
         pictures += [draw_pairs(found, notes)] if found else []
@@ -99,6 +102,8 @@ def _heat_map(
     limit = inf if quantity.is_better_high else _LATENCY_LIMIT
     most = {kind: min(max(own), limit * median(own)) for kind, own in scales.items()}
     texts = format_values([*values.values()], number)
+    if matrix.intervals and rows.what == "rank":
+        texts = [format_value(quantity, matrix.estimate(pair) or 0.0) for pair in values]
     has_blocks, spans = rows.names == rows.hosts, _spans(hosts)
     cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
     for (place, value), text in zip(values.items(), texts, strict=True):

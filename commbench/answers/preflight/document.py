@@ -12,6 +12,7 @@ from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
 from commbench.answers.preflight.stages import FLAPPING, PAIRS, VERDICTS, Attempt
 from commbench.output.text import join_words, list_some
+from commbench.stats import collect
 from commbench.units import format_count, format_times_up
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
@@ -53,9 +54,7 @@ _STAGE = (
 
 def document(result: PreflightResult) -> Document:
     """The answer, the hosts that are not good, the stages, and what to paste."""
-    stages: dict[str, list[Attempt]] = {}
-    for attempt in result.attempts:
-        stages.setdefault(attempt.stage, []).append(attempt)
+    stages = collect((attempt.stage, attempt) for attempt in result.attempts)
     bad = [host for host in result.hosts if host.verdict != PASS]
     bad.sort(key=lambda host: VERDICTS.index(host.verdict))
     found = {host.verdict for host in bad}
@@ -76,16 +75,16 @@ def document(result: PreflightResult) -> Document:
 
 def _least(result: PreflightResult) -> str:
     """How slow a host must be to be named."""
-    words = [
-        f"{'in ' * (stage == PAIRS)}{stage} if it is {format_times_up(least)} times as slow"
-        for stage, least in result.least.items()
-        if least
-    ]
+    words, unknown = [], ""
+    for stage, least in result.least.items():
+        where = f"in {stage}" if stage == PAIRS else stage
+        if least:
+            words.append(f"{where} if it is {format_times_up(least)} times as slow")
+        else:
+            unknown += f", not {where}: too few hosts passed"
     if not words:
         return "Too few hosts passed to tell whether one is slow: that takes 4 or more."
-    unknown = [stage for stage, least in result.least.items() if not least]
-    more = [f", not {'in ' * (s == PAIRS)}{s}: too few hosts passed" for s in unknown]
-    return f"A slow host shows {join_words(words)}{''.join(more)}."
+    return f"A slow host shows {join_words(words)}{unknown}."
 
 
 def answer(result: PreflightResult) -> str:
@@ -115,11 +114,10 @@ def lines_to_paste(result: PreflightResult) -> list[Block]:
         return [Code("Label the nodes of the pods to drain:", loop)]
     if len(good) == len(result.hosts) or not good or starter == "kubectl":
         return []
+    tool, line = "Open MPI for example", f"mpirun --hostfile {passed} ..."
     if starter == "srun":
-        line = f"srun --exclude=$(paste -sd, {excluded}) --nodes={len(good)} ..."
-        return [Code("Start a job without the others, with srun:", line)]
-    line = f"mpirun --hostfile {passed} ..."
-    return [Code("Start a job without the others, with Open MPI for example:", line)]
+        tool, line = "srun", f"srun --exclude=$(paste -sd, {excluded}) --nodes={len(good)} ..."
+    return [Code(f"Start a job without the others, with {tool}:", line)]
 
 
 def as_json(result: PreflightResult) -> dict[str, Any]:
@@ -136,7 +134,6 @@ def write_files(result: PreflightResult) -> list[Path]:
     bad = [host.name for host in result.hosts if host.verdict != PASS]
     lists = result.lists | {Path(EXCLUDED).stem: bad}
     nodes = [(host.name, host.verdict, host.reason) for host in result.hosts]
-    files = write_verdict_files(
-        result.path, "preflight", lists, (VIEW, result), nodes, answer(result)
-    )
+    shown = VIEW, result
+    files = write_verdict_files(result.path, "preflight", lists, shown, nodes, answer(result))
     return [*files, result.path / PREFLIGHT_JOURNAL]

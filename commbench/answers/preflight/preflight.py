@@ -19,12 +19,17 @@ from random import Random
 from commbench.answers.fleet.fleet import DRAIN, PASS
 from commbench.answers.preflight import stages
 from commbench.answers.preflight.stages import PAIRS, Attempt, Group, HostVerdict, Stage
-from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
+from commbench.errors import (
+    GATE_FAILS,
+    NO_VERDICT_REACHED,
+    Interrupted,
+    UsageError,
+    raise_at_signals,
+)
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL, empty_folder
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
-from commbench.runner.session import raise_at_signals
 from commbench.units import format_count
 from commbench.views.formats import Result
 
@@ -123,10 +128,9 @@ def run_preflight(options: PreflightOptions, notify: Callable[[str], None]) -> P
     """Test the hosts in stages. At a signal what is known is judged, and Interrupted has it in
     `run`."""
     if not 1 <= options.need <= len(options.hosts):
-        raise UsageError(
-            f"--need {options.need} is not from 1 to {format_count(len(options.hosts), 'host')}",
-            "give fewer, or more hosts",
-        )
+        hosts = format_count(len(options.hosts), "host")
+        why = f"--need {options.need} is not from 1 to {hosts}"
+        raise UsageError(why, "give fewer, or more hosts")
     empty_folder(options.folder)
     preflight = _Preflight(options, notify)
     raise_at_signals("the verdicts rest on what had ended before")
@@ -151,7 +155,7 @@ class _Preflight:
         hosts = {"kind": "preflight", "hosts": options.hosts, "need": options.need}
         self._journal.write(hosts | {"starter": options.starter.command})
         self._numbers, self._first_port = count(), Random().randrange(FIRST_PORT, 2 * FIRST_PORT)
-        self._stage = "alone"
+        self._stage = stages.ALONE
 
     def result(self) -> PreflightResult:
         """What is known now."""
@@ -173,9 +177,9 @@ class _Preflight:
         for stage in stages.make_stages(self._good):
             self._stage = stage.name
             if self._left_s < LEAST_S:
-                return self.give_up("--limit left no time")
+                self.give_up("--limit left no time")
+                break
             self._carry_out(stage)
-        return None
 
     def _carry_out(self, stage: Stage) -> None:
         started = time.monotonic()
@@ -185,24 +189,21 @@ class _Preflight:
         self._judge(stage)
         attempts = self._of(stage)
         failed = [attempt for attempt in attempts if not attempt.passed]
-        accused = {host for attempt in failed for host in attempt.accused}
-        proven = [h for a in attempts if a.passed for h in a.hosts if h not in accused]
-        if stage.size > 2:
-            proven += [host for host in self._good() if host not in accused]
+        proven = [host for attempt in attempts if attempt.passed for host in attempt.hosts]
+        proven += self._good() if stage.size > 2 else []
         waves = stages.retry_waves(stage, failed, [*dict.fromkeys(proven)])
         for wave in waves:
             self._run(stage, wave)
         if waves:
-            self._judge(stage)
+            self._judge(stage, is_again=True)
         runs, left = sum(bool(a.folder) for a in self._of(stage)), len(self._good())
         took = f"{time.monotonic() - started:.0f} s"
         good = f"{left} of {format_count(len(self._options.hosts), 'host')} are good"
         self._notify(f"{stage.name}: {good}, {format_count(runs, 'run')}, {took}")
 
-    def _judge(self, stage: Stage) -> None:
+    def _judge(self, stage: Stage, is_again: bool = False) -> None:
         """Record what the times of a stage say; after retries only about the retried hosts."""
         passed = [attempt for attempt in self._of(stage) if attempt.passed]
-        is_again = any(attempt.retried for attempt in self._of(stage))
         options = self._options
         for found in [*stage.judge(stage.name, passed, options.folder, options.tolerance)]:
             if bool(found.retried) == is_again:
@@ -224,10 +225,9 @@ class _Preflight:
         self._journal.write({"kind": "attempt", **attempt._asdict()})
 
     def _leave_out(self, group: Group, reason: str) -> None:
-        accused, retried = group.retried or group.hosts, group.retried
-        self._record(
-            Attempt(self._stage, group.hosts, False, reason, accused, retried, is_undecided=True)
-        )
+        hosts, retried = group
+        accused = retried or hosts
+        self._record(Attempt(self._stage, hosts, False, reason, accused, retried, True, True))
 
     def _run(self, stage: Stage, groups: Sequence[Group]) -> None:
         """Run disjoint groups at once, and record each as it ends."""
@@ -239,19 +239,15 @@ class _Preflight:
         runs, failed = [self._host_run(stage, group) for group in groups], 0
         by_folder = {run.folder: group for run, group in zip(runs, groups, strict=True)}
         told = started = time.monotonic()
-        outcomes = run_on_hosts(
-            runs, options.starter, options.variables, options.at_once, self._until
-        )
-        with closing(outcomes):
+        how = options.starter, options.variables, options.at_once, self._until
+        with closing(run_on_hosts(runs, *how)) as outcomes:
             for done, outcome in enumerate(outcomes, 1):
                 attempt = self._attempt(stage, outcome, by_folder[outcome.run.folder])
                 self._record(attempt)
                 failed += not attempt.passed
                 if (now := time.monotonic()) - told > STATUS_EVERY_S and done < len(runs):
-                    self._notify(
-                        f"{stage.name}: {done}/{len(runs)} runs, {failed} failed, "
-                        f"{now - started:.0f} s"
-                    )
+                    counts = f"{done}/{len(runs)} runs, {failed} failed"
+                    self._notify(f"{stage.name}: {counts}, {now - started:.0f} s")
                     told = now
 
     def _host_run(self, stage: Stage, group: Group) -> HostRun:

@@ -9,13 +9,13 @@ that have passed. The verdicts are a pure function of the journal's attempts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import NamedTuple
 
-from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, judge_fleet
+from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResult, judge_fleet
 from commbench.answers.fleet.nodes import read_nodes
 from commbench.answers.fleet.slow_nodes import LEAST_NODES
 from commbench.answers.pairs.document import name_part
@@ -25,6 +25,7 @@ from commbench.plan.pairs import count_rounds, list_pairs
 from commbench.readers.source import ImportHints
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL
+from commbench.stats import collect
 from commbench.units import format_count, format_GBps
 from commbench.views.cells import ratio_interval_text, ratio_text
 
@@ -34,8 +35,6 @@ ROUNDS = 2
 SLOW_RETRIES = 2
 """Other hosts with which a host is measured again whose pairs are slow."""
 Hosts = tuple[str, ...]
-
-
 FLAPPING = "flapping"
 VERDICTS = (DRAIN, MISSING, FLAPPING, AGAIN, PASS)
 """Failed twice; never answered; failed and then passed; undecided or not reached; good."""
@@ -109,8 +108,7 @@ def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
         yield Stage(PAIRS, 2, PAIRS, pairs, slow_links)
     size = 4
     while size < len(own := left()):
-        starts = range(0, len(own) - size + 1, size)
-        groups = [tuple(own[at : at + size]) for at in starts]
+        groups = [tuple(own[at : at + size]) for at in range(0, len(own) - size + 1, size)]
         yield Stage(f"groups of {size}", size, RUN, [groups], slow_runs)
         size *= 2
     before = 0
@@ -163,22 +161,25 @@ def slow_runs(
     finds them."""
     newest = {a.retried if len(a.hosts) > 1 and a.retried else a.hosts: a for a in attempts}
     names = {"+".join(hosts): hosts for hosts in newest}
-    if len(names) < LEAST_NODES:
-        return
-    given = [f"{name}={folder / newest[hosts].folder}" for name, hosts in names.items()]
-    for node in judge_fleet(read_nodes(given, ImportHints()), (), tolerance=tolerance).nodes:
+    fleet = _judge_runs({n: newest[hosts] for n, hosts in names.items()}, folder, tolerance)
+    for node in fleet.nodes if fleet else ():
         slow = node.slowdown
         is_slow = slow and slow.value > 1 + tolerance and slow.ends[0] > 1
         if node.verdict == DRAIN or (node.verdict == AGAIN and is_slow):
-            told = [*node.reasons]
-            if slow:
-                interval = ratio_interval_text(slow)
-                told.insert(0, f"{ratio_text(slow)} times as slow as its peers ({interval})")
-            hosts = names[node.name]
-            yield Attempt(
-                stage, hosts, False, "; ".join(told), hosts, newest[hosts].retried,
-                is_undecided=node.verdict == AGAIN or not newest[hosts].retried,
-            )  # fmt: skip
+            interval = f" ({ratio_interval_text(slow)})"
+            told = [f"{ratio_text(slow)} times as slow as its peers{interval}"] * bool(slow)
+            reason, hosts = "; ".join([*told, *node.reasons]), names[node.name]
+            retried = newest[hosts].retried
+            is_undecided = node.verdict == AGAIN or not retried
+            yield Attempt(stage, hosts, False, reason, hosts, retried, True, is_undecided)
+
+
+def _judge_runs(runs: Mapping[str, Attempt], folder: Path, tolerance: float) -> FleetResult | None:
+    """What `commbench fleet` says of the runs of these names; None for too few."""
+    given = [f"{name}={folder / attempt.folder}" for name, attempt in runs.items()]
+    if len(given) < LEAST_NODES:
+        return None
+    return judge_fleet(read_nodes(given, ImportHints()), tolerance=tolerance)
 
 
 def find_least(
@@ -188,11 +189,9 @@ def find_least(
     alone and in pairs; None where too few hosts passed to compare them."""
     passed = [a for a in attempts if a.passed and a.folder]
     alone = {a.hosts[0]: a for a in passed if a.stage == ALONE}
-    given = [f"{host}={folder / attempt.folder}" for host, attempt in alone.items()]
-    least: list[float] = []
-    if len(given) >= LEAST_NODES:
-        groups = judge_fleet(read_nodes(given, ImportHints()), (), tolerance=tolerance).groups
-        least = [1 + group.least for group in groups if group.least is not None]
+    fleet = _judge_runs(alone, folder, tolerance)
+    groups = fleet.groups if fleet else ()
+    least = [1 + group.least for group in groups if group.least is not None]
     pairs = _join([a for a in passed if a.stage == PAIRS and not a.retried], folder)
     limit = find_slow(pairs).rank_limit if pairs.values else None
     return {ALONE: max(least, default=None), PAIRS: 1 / limit if limit else None}
@@ -261,22 +260,22 @@ def _values(matrix: RankMatrix, way: str, hosts: set[str]) -> Iterator[float]:
 
 def judge_hosts(hosts: Sequence[str], attempts: Sequence[Attempt]) -> list[HostVerdict]:
     """The verdict about each host, in their order."""
-    stages = [*dict.fromkeys(attempt.stage for attempt in attempts)]
-    return [_judge(host, stages, attempts) for host in hosts]
+    by_stage = collect((attempt.stage, attempt) for attempt in attempts)
+    return [_judge(host, by_stage) for host in hosts]
 
 
-def _judge(host: str, stages: Sequence[str], attempts: Sequence[Attempt]) -> HostVerdict:
-    for stage in stages:
-        of_stage = [attempt for attempt in attempts if attempt.stage == stage]
-        first = [a for a in of_stage if host in a.accused and host not in a.retried]
-        if first:
-            verdict, reason = _verdict(host, first, of_stage)
-            if verdict != PASS:
-                return HostVerdict(host, verdict, stage, reason)
+def _judge(host: str, by_stage: Mapping[str, Sequence[Attempt]]) -> HostVerdict:
+    for stage, of_stage in by_stage.items():
+        verdict, reason = _verdict(host, of_stage)
+        if verdict != PASS:
+            return HostVerdict(host, verdict, stage, reason)
     return HostVerdict(host, PASS)
 
 
-def _verdict(host: str, first: Sequence[Attempt], of_stage: Sequence[Attempt]) -> tuple[str, str]:
+def _verdict(host: str, of_stage: Sequence[Attempt]) -> tuple[str, str]:
+    first = [a for a in of_stage if host in a.accused and host not in a.retried]
+    if not first:
+        return PASS, ""
     again = [attempt for attempt in of_stage if host in attempt.retried]
     failed = [attempt for attempt in again if not attempt.passed]
     reason = (failed or first)[-1].reason
@@ -285,8 +284,7 @@ def _verdict(host: str, first: Sequence[Attempt], of_stage: Sequence[Attempt]) -
     if failed:
         if all(len(a.hosts) == 1 and not a.is_answered for a in (*first, *again)):
             return MISSING, reason
-        is_clear = any(_is_clear(host, attempt) for attempt in failed)
-        return (DRAIN, reason) if is_clear else (AGAIN, reason)
+        return DRAIN if any(_is_clear(host, a) for a in failed) else AGAIN, reason
     if all(attempt.is_undecided or _is_explained(host, attempt, of_stage) for attempt in first):
         return PASS, ""
     return FLAPPING, f"{first[0].reason}; then it passed"

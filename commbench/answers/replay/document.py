@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.answers.replay.replay import StepReplay, analyse_replay
+from commbench.answers.replay.replay import ReplayResult, StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload import Step, Workload
@@ -18,7 +18,8 @@ from commbench.results.schema import Run
 from commbench.stats import Estimate
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
-from commbench.views.document import Block, Facts, Folded, Items, Section, Table
+from commbench.views.document import Block, Document, Facts, Folded, Items, Pictures, Section, Table
+from commbench.views.formats import View
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
 from commbench.workloads.document import FIGURES
 from commbench.workloads.trace import known_sum
@@ -34,6 +35,28 @@ def name_variant(variant: str) -> str:
     return WHOLE.get(variant, variant.replace("+", " + "))
 
 
+def document(result: ReplayResult) -> Document:
+    """The whole answer."""
+    title, drawn = f"Replay of {result.run.name}", Pictures(lambda: replay_pictures([result.run]))
+    if not result:
+        return Document(title, (), [f"{result.run.name} replays no workload."], ())
+    answer = replay_answer(result.run, result)
+    return Document(title, (), answer, [*replay_sections(result.run, result), drawn])
+
+
+def replay_facts(result: ReplayResult) -> dict[str, Any]:
+    """What JSON has of it."""
+    if not result:
+        return {"steps": []}
+    workload = replayed_workload(result.run.header.plan)
+    facts = {name: getattr(workload, name) for name in ("world_size", "notes")}
+    verdict = replay_answer(result.run, result)
+    return facts | {"workload": workload.name, "steps": [*result], "verdict": verdict}
+
+
+VIEW = View(document, schema=1, data=replay_facts)
+
+
 def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
     """What is slow in each step, and what would help."""
     return [line for found in steps for line in _verdict(replayed_workload(run.header.plan), found)]
@@ -43,8 +66,8 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
     lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
-    for where, field in (("in the trace", "traced_s"), ("here", "here_s")):
-        times = [getattr(one, field) for one in found.operations]
+    for where, field in (("in the trace", "traced.seconds"), ("here", "here_s")):
+        times = [*map(attrgetter(field), found.operations)]
         if total := known_sum(times):
             at = times.index(max(times))
             most, share = found.operations[at].traced, units.format_share(times[at] / total)
@@ -119,7 +142,7 @@ OPERATION_COLUMNS = (
     Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
     Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
     Column("bytes", lambda one: one.traced.size_bytes, Unit(units.format_about), 6),
-    Column("traced\ntime", attrgetter("traced_s"), cells.TIME),
+    Column("traced\ntime", attrgetter("traced.seconds"), cells.TIME),
     Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
     Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
     Column("95 %\ninterval", attrgetter("replayed"), cells.TIME_INTERVAL, 5),
@@ -213,7 +236,7 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     workload = replayed_workload(run.header.plan)
     calls = []
     for one in found.operations[:MOST_OPERATIONS]:
-        traced, waiting = one.traced_s, one.traced.waiting_s or 0.0
+        traced, waiting = one.traced.seconds, one.traced.waiting_s or 0.0
         bars = [] if traced is None else [Bar(Estimate(traced), TRACE, waiting, WAITING)]
         bars += [Bar(one.replayed, HERE)] if one.replayed else []
         calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))

@@ -14,24 +14,25 @@ interval.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.plan.links import Peak
+from commbench.plan.plan import Plan
 from commbench.plan.replay import replayed_workload, step_calls
 from commbench.plan.workload import Call, Step
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s
 from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
-from commbench.views.formats import fields_of
+from commbench.views.formats import Result, fields_of
 from commbench.workloads.trace import OperationTotals, communication_of, workload_totals
 
 if TYPE_CHECKING:
-    from commbench.plan.links import Peak
-    from commbench.plan.plan import Plan
+    from typing_extensions import Self
 
 
 class OperationReplay(NamedTuple):
@@ -43,11 +44,6 @@ class OperationReplay(NamedTuple):
     """Seconds of all its calls here; None where one of them was not measured."""
     peak_s: float | None
     """Seconds of all its calls at the peak; None without a peak, and where it bounds nothing."""
-
-    @property
-    def traced_s(self) -> float | None:
-        """Seconds in the trace: without waiting, where that is known."""
-        return self.traced.seconds
 
     @property
     def here_s(self) -> float | None:
@@ -145,20 +141,38 @@ class StepReplay(NamedTuple):
         return next((each for each in self.variants if each.variant == name and each.time_s), None)
 
 
+class ReplayResult(
+    Result, tuple[StepReplay, ...], view="answers.replay.document", rows="steps operations"
+):
+    """The steps of a replay, beside their trace; empty for a run without a workload."""
+
+    run: Run
+    """The run that replayed them."""
+
+    def __new__(cls, steps: Iterable[StepReplay], run: Run) -> Self:
+        made = super().__new__(cls, steps)
+        made.run = run
+        return made
+
+    def __reduce__(self) -> Any:
+        return ReplayResult, (tuple(self), self.run)
+
+
 def analyse_replay(
     run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None
-) -> tuple[StepReplay, ...]:
+) -> ReplayResult:
     """The steps that a run replays, without those that make no call; none for a run without a
     workload. `rows` are those of the run, where they are known already."""
     plan = run.header.plan
     if not plan.workload:
-        return ()
+        return ReplayResult((), run)
     by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
-    return tuple(
+    steps = [
         _analyse_step(plan, step, by_key, peak)
         for step in replayed_workload(plan).steps
         if any(program.calls for program in step.programs)
-    )
+    ]
+    return ReplayResult(steps, run)
 
 
 _Key: TypeAlias = tuple[object, ...]
@@ -177,7 +191,7 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     for traced in workload_totals(workload, step):
         own = [(w, rows.get(key)) for key, w in made[traced.group, traced.operation].items()]
         operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
-    operations.sort(key=lambda one: (one.traced_s or 0.0, one.here_s or 0.0), reverse=True)
+    operations.sort(key=lambda one: (one.traced.seconds or 0.0, one.here_s or 0.0), reverse=True)
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
         step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
@@ -200,8 +214,8 @@ def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
     """The time of the calls if each reached the peak; None where it bounds one of them not."""
     total = 0.0
     for weight, row in weighted:
-        share = find_peak_fraction(row, peak) if row and peak else None
-        if share is None or row is None or row.time is None:
+        share = find_peak_fraction(row, peak) if row and row.time and peak else None
+        if not (share and row and row.time):
             return None
         total += weight * row.time.median * share.fraction
     return total
@@ -209,9 +223,9 @@ def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
 
 def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], str]:
     """The variants of a step, and which is the baseline."""
-    own = [row for row in rows.values() if row.measurement.case.step == step.name]
+    own = [row for row in rows.values() if row.case.step == step.name]
     times = {
-        row.measurement.case.variant: row.time.estimate
+        row.case.variant: row.time.estimate
         for row in own
         if row.time and row.measurement.status == OK
     }
@@ -219,7 +233,7 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
     waited = {row.case.variant for row in own if has_waited(row.queued_share)}
     found = []
     for row in own:
-        variant = row.measurement.case.variant
+        variant = row.case.variant
         time = times.get(variant)
         over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
         why = "" if time else row.measurement.outcome

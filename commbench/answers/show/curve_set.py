@@ -17,7 +17,8 @@ from commbench.stats import Estimate, collect
 from commbench.views import pictures
 from commbench.views.pictures import Look
 
-MOST_IN_ONE_PANEL = 12
+MOST_IN_ONE_PANEL = 5
+"""Of more curves each operation has a panel of its own."""
 Points = list[tuple[float, Estimate | None]]
 
 
@@ -76,6 +77,8 @@ class CurveSet(NamedTuple):
     curves: tuple[Curve, ...]
     common: str
     """What all cases have in common, besides their operation: `float32`."""
+    beside: str = ""
+    """What some of the curves were measured with, for the title: `with matmul:64x64x64`."""
     published: Mapping[str, Sequence[tuple[int, Estimate]]] = {}
     """Published times (s) by size, with the range of sound machines, by operation."""
 
@@ -107,11 +110,10 @@ class CurveSet(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        """Whether each operation needs a panel, because all curves are too many for one, or each
-        has a published one."""
-        is_crowded = len(self.curves) > MOST_IN_ONE_PANEL or len(self.others) > len(pictures.DASHES)
-        needs_panels = bool(self.published) or (is_crowded and len(self.others) > 1)
-        return needs_panels and len(self.operations) > 1
+        """Whether each operation has a panel, because all curves are too many for one, or each has
+        a published one."""
+        is_crowded = len(self.curves) > MOST_IN_ONE_PANEL
+        return (is_crowded or bool(self.published)) and len(self.operations) > 1
 
     def name(self, curve: Curve, is_alone: bool = False) -> str:
         """What tells a curve from others: `all_reduce float32 in ring`; in panels of operations
@@ -121,7 +123,8 @@ class CurveSet(NamedTuple):
         text = " ".join(filter(None, [operation, curve.variant]))
         if len({each.run for each in self.curves}) > 1:
             return f"{text} in {curve.run}" if text else curve.run
-        return text or curve.operation
+        is_only = self.is_split and len(self.others) == 1 and not self.published
+        return text or ("" if is_only else curve.operation)
 
 
 def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
@@ -143,6 +146,8 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
+    once = [(d, text) for d in varied if (text := _said_once(cases, d))]
+    varied = [d for d in varied if d not in [each for each, _ in once]]
 
     def kind(name: str, case: Case) -> tuple[str, str, str]:
         return case.operation, " ".join(filter(None, (_value_text(case, d) for d in varied))), name
@@ -152,7 +157,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     curves = [Curve(*key, tuple(sorted(own, key=by_size))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
-    return CurveSet(kept, _common_title(cases, fixed))
+    return CurveSet(kept, _common_title(cases, fixed), " ".join(text for _, text in once))
 
 
 def _value_text(case: Case, dimension: Dimension) -> str:
@@ -166,6 +171,16 @@ def _value_text(case: Case, dimension: Dimension) -> str:
     if value in ("", None):
         return "all ranks" if dimension.field == "group" else ""
     return str(value) if str(value).isalpha() else f"{dimension.word} {value}"
+
+
+def _said_once(cases: Sequence[Case], dimension: Dimension) -> str:
+    """The title of a dimension's only value, where a joint dimension tells the cases that have it
+    from those that do not; else empty."""
+    values = {value for case in cases if (value := getattr(case, dimension.field))}
+    is_told = any("" in d.curve_names for d in IN_TITLE if d.field in dimension.joint[1:])
+    if not (is_told and dimension.title and len(values) == 1):
+        return ""
+    return dimension.title(values.pop())
 
 
 def _varies(cases: Sequence[Case], field: str) -> bool:

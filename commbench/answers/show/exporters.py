@@ -22,6 +22,7 @@ from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.answers.expect.curves import Curve, curves_of, make_curves
+from commbench.answers.pairs.document import pairs_json
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
@@ -33,7 +34,8 @@ from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
 from commbench.readers.source import OF_FILES
 from commbench.results.schema import OK, is_imported
 from commbench.units import MICRO, seven_digits
-from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
+from commbench.views.cells import BANDWIDTH, NUMBER, SIZE, TEXT, TIME, TIME_INTERVAL, Column
+from commbench.views.formats import as_json
 from commbench.views.markdown import escape, table
 
 SCHEMA = 1
@@ -62,6 +64,8 @@ def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
     document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
+    if source.run and (pairs := pairs_json(source.run)):
+        document["pairs"] = as_json(pairs)
     document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
@@ -73,7 +77,7 @@ def json_parts(source: LoadedRun) -> Iterator[str]:
 
 MARKDOWN_COLUMNS = (
     Column("case", attrgetter("case.title"), TEXT),
-    Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES),
+    SIZE,
     Column("time", attrgetter("time"), TIME),
     Column("95 % interval", attrgetter("time"), TIME_INTERVAL),
     Column("n", lambda row: row.iterations if row.time else None, NUMBER),
@@ -93,9 +97,8 @@ def markdown_text(source: LoadedRun) -> str:
 def parquet_bytes(source: LoadedRun) -> bytes:
     """Apache Parquet, written by pandas and pyarrow."""
     if find_spec("pyarrow") is None:
-        raise UnavailableError(
-            "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
-        )
+        why = "parquet needs pyarrow, which is not installed"
+        raise UnavailableError(why, "pip install 'pyarrow>=15'")
     content: bytes = source.frame().to_parquet(index=False)
     return content
 
@@ -103,10 +106,8 @@ def parquet_bytes(source: LoadedRun) -> bytes:
 def nccl_tests_table(source: LoadedRun) -> str:
     """The tables that nccl-tests would print; UsageError without the samples of a journal."""
     if source.run is None:
-        raise UsageError(
-            f"{NCCL_TESTS} needs the samples of the run, and {source.path} has none",
-            "give the run folder or its run.jsonl",
-        )
+        why = f"{NCCL_TESTS} needs the samples of the run, and {source.path} has none"
+        raise UsageError(why, "give the run folder or its run.jsonl")
     return nccl_tests_text(source.run)
 
 
@@ -147,9 +148,8 @@ def autoparallel_text(source: LoadedRun) -> str:
 
     curves = _calls_known_to(others.SIMULATED, source)
     inputs = {key: others.inputs_of(*key) for key in curves}
-    ends = [[end // inputs[key] for end, _ in (curve.points[0], curve.points[-1])]
-            for key, curve in curves.items()]  # fmt: skip
-    first, last = (max(low for low, _ in ends), min(high for _, high in ends))
+    first = max(curve.points[0][0] // inputs[key] for key, curve in curves.items())
+    last = min(curve.points[-1][0] // inputs[key] for key, curve in curves.items())
     sizes = [size for power in range(20, 50) if first <= (size := 1 << power) <= last]
     if not sizes:
         raise UsageError(f"{source.name} has no size of 1 MiB or more that all its calls have",
@@ -238,8 +238,8 @@ def openmetrics(source: LoadedRun) -> str:
             lines += [f"# HELP {name} {_escaped(statement)}", *found]
     name, statement = "commbench_row_ok", "1: measured, with right results"
     lines += [f"# TYPE {name} gauge", f"# HELP {name} {statement}"]
-    oks = ("1" if row.status == OK else "0" for row in rows)
-    lines += [f"{name}{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
+    rows_ok = zip(labels, rows, strict=True)
+    lines += [f"{name}{label} {int(row.status == OK)}" for label, row in rows_ok]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 

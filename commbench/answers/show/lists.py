@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction
@@ -43,25 +43,16 @@ class Reached(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """The published curves of one system."""
+    """What the published curves of one system are of; several values as `2, 4, 8`."""
 
     system: str
-    curves: tuple[Curve, ...]
-
-    def listed(self, field: str) -> str:
-        """The values of a field of its curves: `2, 4, 8`."""
-        return ", ".join(map(str, sorted({getattr(curve, field) for curve in self.curves})))
-
-    @property
-    def sizes(self) -> str:
-        """The range of its sizes: `512B-512M`."""
-        smallest = min(curve.points[0][0] for curve in self.curves)
-        return format_range(smallest, max(curve.points[-1][0] for curve in self.curves))
-
-    def as_json(self) -> dict[str, str]:
-        """The fields of its curves, and the sizes."""
-        fields = ("operation", "ranks", "nccl", "dtype", "source")
-        return {"system": self.system, **{f: self.listed(f) for f in fields}, "sizes": self.sizes}
+    operation: str
+    ranks: str
+    nccl: str
+    dtype: str
+    source: str
+    sizes: str
+    """Their range: `512B-512M`."""
 
 
 class Links(NamedTuple):
@@ -93,7 +84,14 @@ def _curves(link: Link | None) -> tuple[Curves, ...]:
         for curve in load_curves()
         if link is None or ((gpu := links.find_gpu(curve.system)) and gpu.link == link)
     )
-    return tuple(Curves(system, tuple(curves)) for system, curves in found.items())
+    return tuple(_describe(curves) for curves in found.values())
+
+
+def _describe(curves: Sequence[Curve]) -> Curves:
+    of_fields = (sorted({*map(attrgetter(name), curves)}) for name in Curves._fields[:-1])
+    sizes = [size for curve in curves for size, _ in curve.points]
+    texts = (", ".join(map(str, values)) for values in of_fields)
+    return Curves._make((*texts, format_range(min(sizes), max(sizes))))
 
 
 def _fraction(figure: Published) -> float | None:
@@ -101,14 +99,14 @@ def _fraction(figure: Published) -> float | None:
     if operation.busbw_factor is None:
         return None
     algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
-    peak = links.make_peak(links.find_link(figure.link))
+    peak = links.find_link(figure.link)
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return needed.fraction if needed else None
 
 
 def links_document(found: Links) -> doc.Document:
     """Tables of links and of published bandwidths; the source of each row is a number."""
-    cited = [link.source for link in found.links] + [each.curves[0].source for each in found.curves]
+    cited = [link.source for link in found.links] + [each.source for each in found.curves]
     sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
     columns = (
         Column("link", attrgetter("name"), TEXT),
@@ -128,12 +126,12 @@ def links_document(found: Links) -> doc.Document:
     )
     curves = (
         Column("system", attrgetter("system"), TEXT, 10),
-        Column("GPUs", methodcaller("listed", "ranks"), TEXT),
+        Column("GPUs", attrgetter("ranks"), TEXT),
         Column("sizes", attrgetter("sizes"), TEXT),
-        Column("NCCL", methodcaller("listed", "nccl"), TEXT),
-        Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
+        Column("NCCL", attrgetter("nccl"), TEXT),
+        Column("source", lambda one: sources.index(one.source) + 1, NUMBER),
     )
-    named = dict.fromkeys(c.operation for each in found.curves for c in each.curves)
+    named = dict.fromkeys(name for each in found.curves for name in each.operation.split(", "))
     about = f"Curves of {', '.join(named)}: `commbench expect RUN` compares with them"
     blocks: list[doc.Block] = [
         doc.Table("", columns, found.links),
@@ -212,18 +210,15 @@ def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[st
     what `--call` takes."""
     if isinstance(found, InstalledCalls):
         return {"calls": [call._asdict() for call in found.calls]}
+    fields = ("name", "summary", "torch_call")
     operations = [
-        {
-            "name": each.name, "summary": each.summary, "torch_call": each.torch_call,
+        {name: getattr(each, name) for name in fields} | {
             "sends": each.send.value, "receives": each.receive.value,
-            "busbw_over_algbw": each.busbw_formula or None,
-        }
+            "busbw_over_algbw": each.busbw_formula or None}
         for each in found.values()
     ]  # fmt: skip
-    forms = [
-        {"name": form.name, "summary": form.summary, "is_timed": form.calls}
-        for form in CALL_FORMS.values()
-    ]
+    forms = [{"name": form.name, "summary": form.summary, "is_timed": form.calls}
+             for form in CALL_FORMS.values()]  # fmt: skip
     return {"operations": operations, "sets": OPERATION_SETS, "forms": forms}
 
 
@@ -243,9 +238,8 @@ def runs_document(found: RunList) -> doc.Document:
     runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
     answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
     folders = doc.Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
-    return doc.Document(
-        "The folder results", (), [answer], [doc.Table("", RUN_COLUMNS, found.runs), folders]
-    )
+    blocks: list[doc.Block] = [doc.Table("", RUN_COLUMNS, found.runs), folders]
+    return doc.Document("The folder results", (), [answer], blocks)
 
 
 def _started(run: StoredRun) -> str:
@@ -286,11 +280,8 @@ RUNS = View(runs_document, schema=1)
 
 def environment_document(found: Mapping[str, Any]) -> doc.Document:
     """Versions, devices, backends, facts of the host, and variables."""
-    devices = join_words(found["devices"] or ["no GPU"])
-    answer = (
-        f"{found['host']} has torch {found['torch']} with {join_words(found['backends'])}, and "
-        f"{devices}."
-    )
+    backends, devices = join_words(found["backends"]), join_words(found["devices"] or ["no GPU"])
+    answer = f"{found['host']} has torch {found['torch']} with {backends}, and {devices}."
     shown = {**found, **describe_gpu_facts(dict(found))}
     return doc.Document("This machine", (), [answer], [doc.Facts([*facts(shown)])])
 

@@ -51,7 +51,7 @@ def nccl_tests_text(run: Run) -> str:
 
 def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     pairs = _pairs([row for row in rows if _has_line(row)])
-    left_out = _left_out([row for row in rows if not _has_line(row)])
+    left_out = [_left_out(row) for row in rows if not _has_line(row)]
     if not pairs:
         return left_out
     program = OPERATIONS[rows[0].case.operation].nccl_tests
@@ -84,11 +84,11 @@ def _has_line(row: ResultRow) -> bool:
 
 def _pairs(rows: list[ResultRow]) -> list[Pair]:
     """Rows by ascending size; a size that was measured several times makes several lines."""
-    sizes: dict[int, tuple[list[ResultRow], list[ResultRow]]] = {}
-    for row in rows:
-        both = sizes.setdefault(row.case.size_bytes, ([], []))
-        both[PLACEMENTS.index(row.case.placement)].append(row)
-    return [pair for _, both in sorted(sizes.items()) for pair in zip_longest(*both)]
+    found: list[Pair] = []
+    for _, own in sorted(collect((row.case.size_bytes, row) for row in rows).items()):
+        first, second = ([r for r in own if r.case.placement == name] for name in PLACEMENTS)
+        found += zip_longest(first, second)
+    return found
 
 
 def _shown(pair: Pair) -> list[ResultRow]:
@@ -179,12 +179,11 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     kind = case.title_without("operation", "dtype", "reduce_op", "placement", "root", "timing")
     texts = [
         f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}"
-        + (f", {kind}" if kind else ""),
+        + f", {kind}" * bool(kind),
         f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}",
     ]
     for column, name in enumerate(("out-of-place", "in-place")):
-        missing = sum(pair[column] is None for pair in pairs)
-        if missing:
+        if missing := sum(pair[column] is None for pair in pairs):
             texts.append(
                 f"{name} was not measured in {missing} of {len(pairs)} lines; "
                 "there its columns repeat the other placement's, with #wrong N/A"
@@ -194,15 +193,12 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     return [_comment(text) for text in texts]
 
 
-def _left_out(rows: list[ResultRow]) -> list[str]:
-    """A comment for each row that has no line in the table: its time, or why it has none."""
-    texts = []
-    for row in rows:
-        case, status, reason = row.case, row.measurement.status, row.measurement.reason
-        if status == OK and row.time:
-            reason = f"{format_time(row.time.median)}; nccl-tests has no such line"
-        texts.append(_comment(f"{case.name}: {status}: {reason}"))
-    return texts
+def _left_out(row: ResultRow) -> str:
+    """A comment about a row that has no line in the table: its time, or why it has none."""
+    status, reason = row.measurement.status, row.measurement.reason
+    if status == OK and row.time:
+        reason = f"{format_time(row.time.median)}; nccl-tests has no such line"
+    return _comment(f"{row.case.name}: {status}: {reason}")
 
 
 def _comment(text: str) -> str:

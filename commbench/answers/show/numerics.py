@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import Block, Facts, Folded, Items, Table
+from commbench.views.formats import fields_of
 
 GBIT = 1e9 / 8
 REPEATS = "each repeats itself"
@@ -55,15 +55,19 @@ class NumericsRow(NamedTuple):
     """Whether ranks waited for a core in one of the two: then it is undecided which is faster."""
 
     @property
+    def verdict(self) -> str:
+        """Whether it is faster than the direct call."""
+        return UNDECIDED if self.has_waited else decide(self.time_ratio, TOLERANCE)
+
+    @property
     def has_errors(self) -> bool:
         """Whether elements were compared with exact ones."""
         return self.found.elements > self.found.not_finite
 
     def as_json(self) -> dict[str, Any]:
         """Its figures; not the sampled bits."""
-        own = {k: v for k, v in self.found._asdict().items() if k not in ("sample", "codec_s")}
-        others = {k: v for k, v in self._asdict().items() if k not in ("case", "found")}
-        return {"case": self.case.name, **own, **others}
+        own = fields_of(self.found, without=("sample", "codec_s"))
+        return {"case": self.case.name, **own, **fields_of(self, without=("case", "found"))}
 
 
 class Unlike(NamedTuple):
@@ -82,51 +86,38 @@ class NumericsResult:
     rows: tuple[NumericsRow, ...]
     measured: tuple[Measurement, ...]
 
-    @cached_property
+    @property
     def unlike(self) -> tuple[Unlike, ...]:
         """How the ways to each result differ, that are not compressed."""
-        return tuple(one for call, ways in self._ways for one in compare_ways(call, ways))
+        return tuple(one for call, ways in self.ways for one in compare_ways(call, ways))
 
     @property
-    def _ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
+    def ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
         """Each call, with the ways to its result."""
         exact = (found for found in self.measured if not found.case.call_form.compression)
         calls = collect((found.case.key(*_WAY), found) for found in exact)
-        cases = {key: own[0].case for key, own in calls.items()}
-        titles = short_titles(cases, _WAY)
+        titles = short_titles({key: own[0].case for key, own in calls.items()}, _WAY)
         for key, own in calls.items():
-            places = {found.case.placement for found in own}
-            names = [_way(found.case, has_place=len(places) > 1) for found in own]
-            name = f"{titles[key]} {format_bytes(cases[key].size_bytes)}"
-            yield name, dict(zip(names, own, strict=True))
-
-    @property
-    def sentences(self) -> list[str]:
-        """How the ways differ of the largest size of each kind of call that has several."""
-        kinds: dict[Any, str] = {}
-        for call, ways in self._ways:
-            case = next(iter(ways.values())).case
-            if len(ways) > 1:
-                kinds[case.key(*_WAY, "size_bytes")] = ways_sentence(call, ways)  # sizes ascend
-        return [*filter(None, kinds.values())]
+            is_one_place = len({found.case.placement for found in own}) == 1
+            name = f"{titles[key]} {format_bytes(own[0].case.size_bytes)}"
+            yield name, {_way(found.case, is_one_place): found for found in own}
 
     def as_json(self) -> dict[str, Any]:
         """Its rows, and how the ways to each result differ."""
         return {"rows": self.rows, "differences": self.unlike}
 
 
-def _way(case: Case, has_place: bool) -> str:
+def _way(case: Case, is_one_place: bool) -> str:
     name = case.call or case.form
-    return f"{name} {case.placement}" if has_place else name
+    return name if is_one_place else f"{name} {case.placement}"
 
 
 def find_numerics(rows: Sequence[ResultRow]) -> NumericsResult:
     """The numbers of the rows that have any, by kind and size."""
     measured = [row for row in rows if row.measurement.numerics]
     measured.sort(key=lambda row: row.case.size_bytes)
-    kinds = dict.fromkeys(row.case.title for row in rows)
-    order = {kind: number for number, kind in enumerate(kinds)}
-    by_kind = sorted(measured, key=lambda row: order[row.case.title])
+    kinds = [*dict.fromkeys(row.case.title for row in rows)]
+    by_kind = sorted(measured, key=lambda row: kinds.index(row.case.title))
     return NumericsResult(tuple(map(_row, by_kind)), tuple(row.measurement for row in measured))
 
 
@@ -145,13 +136,11 @@ def _row(row: ResultRow) -> NumericsRow:
 
 def compare_ways(call: str, ways: Mapping[str, Measurement]) -> Iterator[Unlike]:
     """How the results of some ways, by name, differ: every two of few, or each from the first."""
-    pairs = [*combinations(ways, 2)]
-    if len(ways) > FEW:
-        pairs = [(first, other) for first, other in pairs if first == next(iter(ways))]
-    for a, b in pairs:
-        first, second = ways[a].numerics, ways[b].numerics
-        if first and second and ways[a].case.dtype == ways[b].case.dtype:
-            found = figures.find_difference(first[0], second[0], ways[a].case.dtype)
+    pairs = [*combinations(ways.items(), 2)]
+    for (a, first), (b, second) in pairs if len(ways) <= FEW else pairs[: len(ways) - 1]:
+        dtype = first.case.dtype
+        if first.numerics and second.numerics and second.case.dtype == dtype:
+            found = figures.find_difference(first.numerics[0], second.numerics[0], dtype)
             if found:
                 yield Unlike(call, a, b, found)
 
@@ -173,27 +162,28 @@ def ways_sentence(call: str, ways: Mapping[str, Measurement]) -> str:
     texts = [f"{one.a} and {one.b} {difference_text(one.difference)}" for one in found]
     if not any(one.difference.share for one in found):
         texts = [f"{join_words([*ways])} have the same bits"]
-    return f"{call}: {'; '.join([*texts, *_repeats(ways)])}."
-
-
-def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
-    odd = [name for name, found in ways.items() if not all(n.repeats for n in found.numerics)]
-    if odd:
-        yield f"{join_words(odd)} {'does' if len(odd) == 1 else 'do'} not repeat the same bits"
-    else:
-        yield REPEATS
-    for name, found in ways.items():
-        apart = figures.launches_difference(found.numerics, found.case.dtype)
+    odd = [name for name, way in ways.items() if not all(n.repeats for n in way.numerics)]
+    does = f"{join_words(odd)} {'does' if len(odd) == 1 else 'do'}" if odd else ""
+    texts.append(f"{does} not repeat the same bits" if odd else REPEATS)
+    for name, way in ways.items():
+        apart = figures.launches_difference(way.numerics, way.case.dtype)
         if apart and apart.share:
-            yield f"fresh launches of {name} {difference_text(apart)}"
+            texts.append(f"fresh launches of {name} {difference_text(apart)}")
+    return f"{call}: {'; '.join(texts)}."
 
 
 def sentences(result: NumericsResult) -> list[str]:
     """What the numbers of a run say: which bits differ, and when compressing pays."""
-    found = result.sentences
-    odd = [row for row in result.rows if row.found.same_on_ranks is False]
+    largest: dict[Any, str] = {}
+    for call, ways in result.ways:
+        if len(ways) > 1:
+            case = next(iter(ways.values())).case
+            largest[case.key(*_WAY, "size_bytes")] = ways_sentence(call, ways)  # sizes ascend
+    found = [*filter(None, largest.values())]
+    odd = [row.case.name for row in result.rows if row.found.same_on_ranks is False]
     if odd:
-        found.append(f"Ranks have different bits in {_names(odd)}.")
+        more = f" and {format_count(len(odd) - 1, 'more row')}" * (len(odd) > 1)
+        found.append(f"Ranks have different bits in {odd[0]}{more}.")
     elif any(row.found.same_on_ranks for row in result.rows):
         found.append("All ranks have the same bits.")
     paying = paying_sentences(result)
@@ -207,22 +197,13 @@ def paying_sentences(result: NumericsResult) -> list[str]:
     return [_pays(titles[kind], rows) for kind, rows in kinds.items()]
 
 
-def _names(rows: Sequence[NumericsRow]) -> str:
-    more = f" and {format_count(len(rows) - 1, 'more row')}" * (len(rows) > 1)
-    return f"{rows[0].case.name}{more}"
-
-
 def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
     """From which size a compressed form is faster here, and on which links it would be."""
-    last, start = rows[-1], ""
-    verdicts = [UNDECIDED if r.has_waited else decide(r.time_ratio, TOLERANCE) for r in rows]
-    for row, verdict in zip(reversed(rows), reversed(verdicts), strict=True):
-        if verdict != FASTER:
-            break
-        start = format_bytes(row.case.size_bytes)
-    here = f"pays here from {start}" if start else "does not pay here"
-    if verdicts[-1] == UNDECIDED:
-        here = "may pay here or not"
+    last = rows[-1]
+    faster = [*takewhile(lambda row: row.verdict == FASTER, reversed(rows))]
+    here = "may pay here or not" if last.verdict == UNDECIDED else "does not pay here"
+    if faster:
+        here = f"pays here from {format_bytes(faster[-1].case.size_bytes)}"
     error = f" (RMS error {last.found.rms_relative_error:.2g})" if last.has_errors else ""
     text = f"{last.case.form} of {title}{error} {here}"
     if last.pays_below:
@@ -241,27 +222,27 @@ def _is_true(name: str) -> Any:
     return lambda row: words[getattr(row.found, name)]
 
 
+def _launches_share(row: NumericsRow) -> float | None:
+    return row.between_launches and row.between_launches.share
+
+
 _THREE = cells.Unit("{:.3g}".format)
-_ONE = cells.Unit("{:.1f}".format)
 _SPEED = cells.Unit(lambda found: cells.ratio_text(found.scaled(1 / GBIT)))
 _SPEEDS = cells.Unit(lambda found: cells.ratio_interval_text(found.scaled(1 / GBIT)))
 ERROR_COLUMNS = (
-    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    cells.SIZE,
     Column("RMS\nerror", _error("rms_relative_error"), _THREE),
     Column("largest\nerror", _error("max_abs_error"), _THREE, 6),
     Column("largest\nULP", _error("max_ulp"), _THREE, 6),
-    Column("SQNR\ndB", _error("sqnr_db"), _ONE, 7),
+    Column("SQNR\ndB", _error("sqnr_db"), cells.Unit("{:.1f}".format), 7),
     Column("bias", _error("bias"), cells.Unit("{:.1e}".format), 4),
     Column("not\nfinite", lambda row: row.found.not_finite or None, cells.NUMBER),
     Column("same\nbits", _is_true("same_on_ranks"), cells.TEXT),
     Column("repeats", _is_true("repeats"), cells.TEXT),
-    Column(
-        "launches\ndiffer in", lambda row: row.between_launches and row.between_launches.share,
-        cells.SHARE, 5,
-    ),
-)  # fmt: skip
+    Column("launches\ndiffer in", _launches_share, cells.SHARE, 5),
+)
 PAYING_COLUMNS = (
-    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    cells.SIZE,
     Column("bytes sent\nof direct", lambda row: row.wire_bytes / row.plain_wire_bytes, cells.RATIO),
     Column("time over\ndirect", attrgetter("time_ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("time_ratio"), cells.RATIO_INTERVAL, 6),
@@ -273,14 +254,13 @@ PAYING_COLUMNS = (
 
 def blocks(result: NumericsResult) -> list[Block]:
     """The tables of the errors, and of when compressing pays."""
-    rows = result.rows
-    if not rows:
+    if not (rows := result.rows):
         return []
     titles = short_titles({row.case.title: row.case for row in rows})
     paying = [row for row in rows if row.codec and row.plain_wire_bytes]
-    data = next(iter(rows)).found.data
+    title = f"Numerics: {rows[0].found.data} data"
     return [
-        Table(f"Numerics: {data} data", ERROR_COLUMNS, rows, lambda row: titles[row.case.title]),
+        Table(title, ERROR_COLUMNS, rows, lambda row: titles[row.case.title]),
         Table("Compressed forms", PAYING_COLUMNS, paying, lambda row: titles[row.case.title]),
         Items(told if len(told := paying_sentences(result)) > MOST_SENTENCES else ()),
         Folded("What the columns of numerics mean", [Facts(meanings("numerics"))]),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.text import about, list_some
+from commbench.output.text import about, list_some, span
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
@@ -41,17 +42,11 @@ def plan_document(
     every = plan.cases()
     cases = merge_rounds(plan, every)
     kinds = collect((case.title, case) for case in cases if case.status == READY)
-    of_memory: dict[str, int] = {}
-    for own in kinds.values():
-        if not own[0].step:
-            most = _most_bytes(plan, own)
-            of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), most)
-    largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
-    steps = [[case] for case in cases if case.step and case.status == READY]
-    largest = max([largest, *(_most_bytes(plan, own) for own in steps)])
+    largest = _largest_bytes(plan, kinds.values())
     groups = [found for found in plan.group_sets if found.name]
     what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
     # A line for each kind of case that is not one call of all ranks.
+    missing = [(c, "" if c.status == READY else f"{c.status}: {c.reason}") for c in cases]
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
     shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
@@ -63,7 +58,7 @@ def plan_document(
         [
             Facts(plan_facts(plan)),
             *_case_tables(plan, list(kinds.values())),
-            Items(list_missing([(case, _why(case)) for case in cases]), "Not measured"),
+            Items(list_missing(missing), "Not measured"),
             Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
             Items(left_out(plan)),
             Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
@@ -75,8 +70,17 @@ def plan_document(
 
 def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:
     """A row for each case; of many cases a terminal shows a row for each kind."""
+
+    def count(cases: Sequence[Case]) -> int | None:
+        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
+
+    columns = (
+        Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
+        Column("size", _sizes, NUMBER),
+        Column("count", count, NUMBER, 1),
+        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
+    )
     single = [[case] for own in kinds for case in own]
-    columns = _columns(plan)
     if len(single) > MOST_ROWS > len(kinds):
         yield Table("Kinds of cases", columns, kinds)
         yield Table("Cases", columns, single, brief=())
@@ -152,18 +156,20 @@ def left_out(plan: Plan) -> list[str]:
         if name:
             alone = [f"group {format_group(group)}" for group in groups if len(group) == 1]
             single += alone if len(alone) < len(groups) else []
-            members = {rank for group in groups for rank in group}
-            idle += [str(rank) for rank in range(plan.world_size) if rank not in members]
+            idle += map(str, sorted({*range(plan.world_size)}.difference(*groups)))
     found = {"Of one rank, so not measured": single, "Ranks in no group": idle}
     return [f"{what}: {list_some(named, MOST_GROUPS)}." for what, named in found.items() if named]
 
 
-def _most_groups_of_a_rank(plan: Plan) -> int:
-    """In how many groups of a dimension one rank is, at most: more than one where they overlap."""
-    counts = (
-        Counter(rank for group in found.groups for rank in group) for found in plan.group_sets
-    )
-    return max(max(count.values()) for count in counts)
+def _largest_bytes(plan: Plan, kinds: Collection[Sequence[Case]]) -> int:
+    """Bytes of buffers of the rank that needs most: for the largest cases of each kind of memory,
+    in each of its groups of a dimension (several where groups overlap), or for a step."""
+    calls = [own for own in kinds if not own[0].step]
+    of_memory = collect((own[0].memory, _most_bytes(plan, own)) for own in calls)
+    ranks = (Counter(chain(*found.groups)) for found in plan.group_sets)
+    groups = max(max(count.values()) for count in ranks)
+    steps = [_most_bytes(plan, [case]) for own in kinds for case in own if case.step]
+    return max([sum(map(max, of_memory.values())) * groups, *steps])
 
 
 def plan_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -196,38 +202,29 @@ def _field_text(name: str, value: Any) -> str:
 
 def _workload_text(workload: Workload) -> str:
     """A workload in a few words: `llama: step train (12 calls of rank 0)`."""
-    steps = [
-        f"step {step.name} ({format_count(len(step.programs[0].calls), 'call')} of rank "
-        f"{step.programs[0].ranks[0]})"
-        for step in workload.steps
-    ]
-    steps = [text.replace("step step", "step", 1) for text in steps]
+    steps = []
+    for step in workload.steps:
+        first, name = step.programs[0], "step " * (not step.name.startswith("step")) + step.name
+        calls = format_count(len(first.calls), "call")
+        steps.append(f"{name} ({calls} of rank {first.ranks[0]})")
     return f"{workload.name}: {list_some(steps, 4)}"
 
 
 def list_missing(cases: Sequence[tuple[Case, str]]) -> list[str]:
     """A line for each reason why cases are not measured; the reason of one that is measured is
     empty."""
-    kinds: dict[str, set[str]] = {}
-    reasons: dict[str, dict[str, None]] = {}
-    for case, why in cases:
-        kinds.setdefault(case.title, set()).add(why)
-    for case, why in cases:
-        if why:
-            name = case.title if len(kinds[case.title]) == 1 else case.name
-            reasons.setdefault(why, {})[name] = None
-    return [f"{list_some([*names], 4)}: {why}" for why, names in reasons.items()]
-
-
-def _why(case: Case) -> str:
-    return "" if case.status == READY else f"{case.status}: {case.reason}"
+    kinds = collect((case.title, why) for case, why in cases)
+    is_same = {title: len({*reasons}) == 1 for title, reasons in kinds.items()}
+    named = ((why, case.title if is_same[case.title] else case.name) for case, why in cases if why)
+    reasons = collect(dict.fromkeys(named))
+    return [f"{list_some(names, 4)}: {why}" for why, names in reasons.items()]
 
 
 def _sizes(cases: Sequence[Case]) -> str:
     """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
     if not cases[0].dtype:
         return ""
-    return " to ".join(dict.fromkeys(format_bytes(c.size_bytes) for c in (cases[0], cases[-1])))
+    return span(format_bytes, [case.size_bytes for case in cases])
 
 
 def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
@@ -239,20 +236,6 @@ def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
     programs = make_workload(plan.workload).steps
     firsts = {p.ranks[0] for step in programs if step.name == name for p in step.programs}
     return max(plan.needed_bytes(cases[0], (rank,)) for rank in firsts)
-
-
-def _columns(plan: Plan) -> tuple[Column, ...]:
-    """The columns of cases of one kind, which are a row."""
-
-    def count(cases: Sequence[Case]) -> int | None:
-        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
-
-    return (
-        Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
-        Column("size", _sizes, NUMBER),
-        Column("count", count, NUMBER, 1),
-        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
-    )
 
 
 def describe_shape(case: Case) -> Iterator[str]:

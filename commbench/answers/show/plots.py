@@ -35,7 +35,7 @@ from commbench.views.cells import bandwidth_interval_text, bandwidth_text, in_br
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
-MOST_MACHINES, MOST_PEAKS, MOST_IN_ONE_PANEL, MOST_OTHERS = 4, 4, 12, 12
+MOST_MACHINES, MOST_PEAKS, MOST_OTHERS = 4, 4, 12
 """The last: runs and variants of one operation; more could not be told apart."""
 MOST_ROWS = 40
 """Kinds of call that are drawn of a single size."""
@@ -213,7 +213,7 @@ def _picture(
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
-    beside = f", {only}" if only else ""
+    beside = (f" {curves.beside}" if curves.beside else "") + (f", {only}" if only else "")
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
@@ -232,7 +232,7 @@ def _picture(
     ]
     return Picture(
         name, title, " ".join(texts), panels, [*notes, *([] if answer.notes else peaks)],
-        columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
+        columns=pictures.columns_for(len(operations)) if is_split else 1,
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
     ]  # fmt: skip
     heading, inches = HEADINGS[scale]
     if operation:
-        heading, inches = f"{operation}, {'time of a call' if scale == TIMES else 'GB/s'}", 1.6
+        heading, inches = f"{operation}, {'time' if scale == TIMES else 'GB/s'}", 1.6
     return Curves(heading, series, scale, marks=marks, inches=inches)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
@@ -16,17 +16,15 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
+from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
+from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
-
-if TYPE_CHECKING:
-    from commbench.plan.case import Case
-    from commbench.plan.links import Peak
 
 Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
@@ -66,10 +64,8 @@ def busbw_of(row: ResultRow | None) -> Estimate | None:
     return _at_time(row.busbw_at, row) if row else None
 
 
-_PER_SECOND = Unit("{:,.0f}".format)
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
-SIZE = Column("size", lambda row: size_of(row.case), cells.BYTES)
 
 
 def _status(row: ResultRow) -> str:
@@ -89,7 +85,7 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
     is_soak = any(row.header.plan.is_soak for row in rows)
     forms = sorted({row.reference.case.form for row in rows if row.reference})
     return (
-        SIZE,
+        cells.SIZE,
         Column("status", _status, cells.TEXT),
         Column("count", lambda row: row.case.dtype and row.case.count,
                cells.NUMBER, 1),
@@ -101,11 +97,11 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
         Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
-        Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
-               cells.RATIO, 7),
+        Column(f"over\n{'/'.join(forms)}", attrgetter("form_ratio"),
+               cells.RATIO_WITH_INTERVAL, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
-        Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
+        Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
         Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), cells.BANDWIDTH, 3),
         Column("logical\nGB/s", attrgetter("logical_bandwidth"), cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
@@ -114,11 +110,11 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
 
 def rows_table(kinds: Kinds, peak: Peak | None, brief: Sequence[ResultRow] | None) -> Table:
     """The rows of all kinds, of which a terminal shows the brief ones."""
-    rows = [row for own in kinds.values() for row in own]
     titles = {id(row): title for title, own in kinds.items() for row in own}
+    rows = [row for own in kinds.values() for row in own]
     is_one = len(kinds) == 1
     return Table(
-        (rows and is_one and titles[id(rows[0])]) or "Every row",
+        next(iter(kinds)) if is_one else "Every row",
         _row_columns(peak, rows),
         rows,
         label=None if is_one else lambda row: titles[id(row)],
@@ -143,16 +139,17 @@ class Kind(NamedTuple):
 
 def summarise_kinds(kinds: Kinds) -> list[Kind]:
     """The figures of each kind."""
-    cases = {title: rows[0].case for title, rows in kinds.items()}
-    titles = short_titles(cases, ("group_ranks",))
+    titles = short_titles({title: rows[0].case for title, rows in kinds.items()}, ("group_ranks",))
     return [Kind(titles[title], rows, summarise_curve(rows)) for title, rows in kinds.items()]
 
 
 def _half(kind: Kind) -> str:
-    """The half-bandwidth size, without its fraction."""
-    if (half := kind.curve.half_bytes) is None:
+    """The half-bandwidth size, without its fraction, and its interval."""
+    if (half := kind.curve.half) is None:
         return ""
-    return f"below {format_bytes(round(half))}" if kind.curve.is_below else format_about(half)
+    if kind.curve.is_below:
+        return f"below {format_bytes(round(half.value))}"
+    return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 
 def summary_table(kinds: Sequence[Kind]) -> Table:
@@ -192,11 +189,10 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
     """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
     plausible; a sentence that is about several kinds once."""
-    cases = ((kind, kind.rows[-1].case) for kind in kinds)
     found = collect(
         (line, kind.title)
-        for kind, case in cases
-        for line in (*describe_shape(case), *expectation_lines(kind.rows))
+        for kind in kinds
+        for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
     return [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
@@ -206,30 +202,24 @@ def kind_notes(kinds: Sequence[Kind]) -> list[str]:
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
     """The cases that were timed in both modes."""
-    modes = tuple(TIMING_MODES)
-    times: dict[tuple[str, int], dict[str, ResultRow]] = {}
-    for row in rows:
-        if row.time:
-            case = row.case
-            times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
-    twice = [
-        (title, *(found[mode] for mode in modes))
-        for (title, _), found in times.items()
-        if all(mode in found for mode in modes)
-    ]
-    alone, back_to_back = (TIMING_MODES[name].heading for name in modes)
+    timed = (row for row in rows if row.time)
+    kinds = collect(((r.case.title_without("timing"), r.case.size_bytes), r) for r in timed)
+    times = [{row.case.timing: row for row in own} for own in kinds.values()]
+    twice = [[own[mode] for mode in TIMING_MODES] for own in times if {*TIMING_MODES} <= own.keys()]
+    alone, back_to_back = (mode.heading for mode in TIMING_MODES.values())
 
-    def over(row: tuple[str, ResultRow, ResultRow]) -> Estimate | None:
-        return ratio(time_of(row[1]), time_of(row[2]))
+    def over(both: Sequence[ResultRow]) -> Estimate | None:
+        return ratio(*map(time_of, both))
 
     columns = (
-        Column("size", lambda row: size_of(row[1].case), cells.BYTES),
-        Column(alone, lambda row: time_of(row[1]), cells.TIME),
-        Column(back_to_back, lambda row: time_of(row[2]), cells.TIME),
+        Column("size", lambda both: size_of(both[0].case), cells.BYTES),
+        Column(alone, lambda both: time_of(both[0]), cells.TIME),
+        Column(back_to_back, lambda both: time_of(both[1]), cells.TIME),
         Column("ratio", over, cells.RATIO),
         Column("95 %\ninterval", over, cells.RATIO_INTERVAL, 8),
     )
-    return Table(f"Time {alone} over time {back_to_back}", columns, twice, itemgetter(0))
+    title = f"Time {alone} over time {back_to_back}"
+    return Table(title, columns, twice, lambda both: both[0].case.title_without("timing"))
 
 
 def _alone(part: int) -> Callable[[ResultRow], Any]:
@@ -237,7 +227,7 @@ def _alone(part: int) -> Callable[[ResultRow], Any]:
 
 
 FIGURES = (
-    SIZE,
+    cells.SIZE,
     Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
     Column("computation\nover alone", attrgetter("overlap.computation_slowdown"), SLOWDOWN, 8),
     Column("communication\nover alone", attrgetter("overlap.communication_slowdown"), SLOWDOWN, 8),
@@ -245,7 +235,7 @@ FIGURES = (
 )
 """The four figures of an overlap, each with its interval."""
 TIMES = (
-    SIZE,
+    cells.SIZE,
     Column("communi-\ncation\nalone", _alone(0), cells.TIME),
     Column("at once", attrgetter("overlap.communication_s"), cells.TIME, 6),
     Column("compu-\ntation\nalone", _alone(1), cells.TIME),
@@ -270,11 +260,10 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     """Two tables with a row for each kind of overlap and size: the four figures with their 95 %
     intervals, and the times; then what the computations are. None where nothing was measured at
     once."""
-    overlaps = (row for row in rows if row.overlap)
-    kinds = collect((row.case.title_without("part"), row) for row in overlaps)
+    kinds = collect((row.case.title_without("part"), row) for row in rows if row.overlap)
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)
         works = dict.fromkeys(row.measurement.batches[-1].work for row in found)
-        if any(works):
-            yield Text(f"The computation is {list_some([*filter(None, works)], 3)}.")
+        if known := [*filter(None, works)]:
+            yield Text(f"The computation is {list_some(known, 3)}.")

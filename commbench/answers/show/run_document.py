@@ -29,7 +29,7 @@ from commbench.views.formats import View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.replay.replay import ReplayResult
     from commbench.answers.soak.soak import SoakResult
     from commbench.plan.links import Peak
     from commbench.views.pictures import Picture
@@ -83,10 +83,10 @@ class ShownRun:
         return parse_peak(text)
 
     @cached_property
-    def steps(self) -> tuple[StepReplay, ...]:
+    def steps(self) -> ReplayResult | None:
         """The steps that the run replays."""
         if not self.run.header.plan.workload:
-            return ()
+            return None
         from commbench.answers.replay.replay import analyse_replay
 
         return analyse_replay(self.run, self.rows, self.peak)
@@ -104,16 +104,10 @@ class ShownRun:
         """The rows in SI units, the plan, the environment, warnings, the steps of a replay, and
         what a soak found."""
         from commbench.analysis.load import as_loaded_run
-        from commbench.answers.replay.document import replay_answer
+        from commbench.answers.replay.document import replay_facts
         from commbench.answers.show.exporters import json_facts
-        from commbench.plan.replay import replayed_workload
 
-        loaded, replay = as_loaded_run(self.run), None
-        if self.steps:
-            workload = replayed_workload(self.run.header.plan)
-            replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
-            verdict = replay_answer(self.run, self.steps)
-            replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
+        loaded, replay = as_loaded_run(self.run), self.steps and replay_facts(self.steps)
         facts: dict[str, Any] = {"rows": loaded.rows, "warnings": self.warnings}
         facts |= {"shapes": self.shapes}
         facts |= {"numerics": self.numerics} if self.numerics.rows else {}
@@ -157,7 +151,15 @@ def document(shown: ShownRun) -> doc.Document:
     explained = [*column_meanings(rows).items()] if kinds else []
     explained += meanings(*(name for name, is_there in are_there.items() if is_there))
     section = doc.Section if shown.are_warnings_explained else doc.Folded
+    command = f"`commbench show {run_notes.typed_name(run)} --warnings`"
+    warnings = run_notes.warnings_section(
+        [("", warning) for warning in shown.warnings],
+        answer,
+        shown.are_warnings_explained,
+        f"{command} prints them",
+    )
     blocks: list[doc.Block] = [
+        *([] if shown.are_warnings_explained else [warnings]),
         *sections,
         doc.Pictures(lambda: _pictures(run)),
         *_tables(shown, kinds),
@@ -169,7 +171,7 @@ def document(shown: ShownRun) -> doc.Document:
         run_table.timings_table(rows),
         *run_table.overlap_blocks(rows),
         *(each_group if are_both else [doc.Folded("Each group", each_group)] if of_groups else []),
-        run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
+        *([warnings] if shown.are_warnings_explained else []),
         *run_notes.slow_links_tables(run.header),
         doc.Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([doc.Folded("Start-up", [doc.Text(f"{start_up}.")])] if start_up else []),
@@ -243,8 +245,8 @@ def has_wrong(run: Run) -> bool:
 
 
 def _status(shown: ShownRun) -> Iterator[str]:
-    """How many cases were measured, whether results are right, how the run ended, and which
-    warnings there are; of an imported run how many rows were read, and which were left out."""
+    """How many cases were measured, whether results are right, and how the run ended; of an
+    imported run how many rows were read, and which were left out."""
     run = shown.run
     if is_imported(run.header):
         facts = run.header.environment
@@ -261,7 +263,6 @@ def _status(shown: ShownRun) -> Iterator[str]:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
-    yield from run_notes.warnings_sentence(shown.warnings)
 
 
 def _measured(run: Run) -> str:

@@ -7,20 +7,25 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
+from commbench.analysis.diagnostics import DIAGNOSTICS, QUEUED, find_causes, tells_of_waiting
 from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.text import join_words, list_some
+from commbench.output.text import list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
+from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
 
+MOST_SHOWN = 2
+"""Warnings that a terminal shows whole, the most important ones."""
+MOST_NAMED = 3
+"""Kinds of warnings that the line about the others names."""
 MOST_CHARACTERS = 80
 """Of the names of rows below the explanation of a warning, which are three lines together."""
 
@@ -68,23 +73,37 @@ def find_warnings(
     return warnings
 
 
-def warnings_sentence(found: Sequence[RowsWarning]) -> list[str]:
-    """The sentence of an answer that names the warnings; none where there are none."""
-    names = [*dict.fromkeys(f"{each.words} ({each.name})" for each in found)]
-    return [f"Read the warnings before you use the times: {join_words(names)}."] if names else []
-
-
-def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:
-    """Warnings, and what they mean, which is folded unless they `are_explained`."""
-    section = Section if are_explained else Folded
+def warnings_section(
+    found: Sequence[tuple[str, RowsWarning]],
+    answer: Sequence[str] = (),
+    are_explained: bool = False,
+    hint: str = "--verbose prints them",
+) -> Block:
+    """Warnings, each with the name of its run or without one, and what they mean. Unless they
+    `are_explained`, a terminal has the first ones, but for what the `answer` says of ranks that
+    waited, and a line about what the others are."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    explanations = [
-        f"{each.name}: {each.explanation}{f' Rows: {each.rows}.' if each.rows else ''}"
-        for each in found
-    ]
-    lines = Items([f"{each.name} ({each.which}): {each.message}" for each in found])
-    return Section("Warnings", [lines, section("What the warnings mean", [Items(explanations)])])
+    shown = [*found]
+    if not are_explained:
+        is_told = tells_of_waiting(answer)
+        shown = [each for each in found if not (is_told and each[1].name == QUEUED)][:MOST_SHOWN]
+    rest = [each for each in found if each not in shown]
+    explanations = {
+        f"{w.name}: {w.explanation}{f' Rows: {w.rows}.' if w.rows else ''}": None for _, w in found
+    }
+    first, others = (
+        Items([f"{run}{': ' * bool(run)}{w.name} ({w.which}): {w.message}" for run, w in some])
+        for some in (shown, rest)
+    )
+    meaning = Section("What the warnings mean", [Items([*explanations])])
+    if are_explained:
+        return Section("Warnings", [first, meaning])
+    names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in rest)
+    number = format_count(len(rest), "more warning" if shown else "warning")
+    title = f"{number}: {list_some([*names], MOST_NAMED)}"
+    folded = Folded(title, [others, meaning], hint) if rest else Folded(*meaning)
+    return Section("Warnings", [first, folded])
 
 
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:

@@ -171,7 +171,7 @@ def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 
 def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
-    loads = [(row, row.case.key("imbalance"), row.load) for row in _whole(rows)]
+    loads = [(row, row.case.key("imbalance"), row.case.load) for row in _whole(rows)]
     equal = {key: row for row, key, load in loads if load and not load.is_unequal}
     for row, key, load in loads:
         same = equal.get(key) if load and load.is_unequal else None

@@ -14,7 +14,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
-from commbench.answers.show.run_notes import find_warnings, warnings_section
+from commbench.answers.show.run_notes import find_warnings, typed_name, warnings_section
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
@@ -84,7 +84,7 @@ class StartUps:
                 memory = [n for n in (known.group_bytes, row.group_bytes) if n is not None]
                 times: dict[str, Any] = {field: time_of(row)}
                 found[key] = known._replace(**times, group_bytes=max(memory, default=None))
-        names = list(dict.fromkeys(each.call for each in found))
+        names = [*dict.fromkeys(each.call for each in found)]
         return sorted(found.values(), key=lambda each: names.index(each.call))
 
     def as_json(self) -> dict[str, Any]:
@@ -102,12 +102,8 @@ def document(found: StartUps) -> Document:
     headers = [run.header for run in found.runs]
     sizes = dict.fromkeys(header.plan.world_size for header in headers)
     others = "".join(f"; {size} ranks" for size in list(sizes)[1:])
-    missing = [
-        (one.case, "" if one.batches else one.reason)
-        for run in found.runs
-        for one in run.measurements
-        if not one.case.group_ranks
-    ]
+    every = [one for run in found.runs for one in run.measurements if not one.case.group_ranks]
+    missing = [(one.case, "" if one.batches else one.reason) for one in every]
     has_open = any(header.plan.open_groups for header in headers)
     joining, calls = (
         [column for column in columns if has_open or column.heading != "open"]
@@ -122,7 +118,7 @@ def document(found: StartUps) -> Document:
                 f"{format_count(plan.world_size, 'rank')}"
                 f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "
                 f"init_process_group takes {format_time(joined.init_s)}, "
-                f"the first operation {format_time(joined.connect_s)}."
+                f"the first operation {format_time(joined.connect_s)}; both measured once."
                 for plan, joined in found.joined
             ),
             shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))),
@@ -132,7 +128,10 @@ def document(found: StartUps) -> Document:
             Table("", calls, found.calls),
             Items([*_notes(headers)]),
             Items(list_missing(missing), "Not measured"),
-            warnings_section(find_warnings(found.rows)),
+            warnings_section(
+                [("", each) for each in find_warnings(found.rows)],
+                hint=f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them",
+            ),
         ],
     )
 
@@ -159,10 +158,9 @@ CALLS = (
     Column("first", attrgetter("first"), TIME),
     Column("second", attrgetter("second"), TIME),
     Column("later", attrgetter("later"), TIME),
-    *(
-        Column(f"95 %\nof {name}", attrgetter(name), TIME_INTERVAL, -1 - number)
-        for number, name in enumerate(("first", "second", "later"))
-    ),
+    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL, -1),
+    Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -2),
+    Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -3),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 

@@ -29,14 +29,16 @@ last have markers."""
 
 def soak_answer(result: SoakResult) -> list[str]:
     """The verdict, in sentences: data, drift, slow minutes, two speeds."""
-    calls, minutes = f"{result.checked_calls:,} checked calls", len(result.slow_minutes)
+    calls = f"{result.checked_calls:,} checked calls"
     answer = ["No result was checked."]
     if result.wrong:
         total = format_count(sum(each.elements for each in result.wrong), "element")
         cases = list_some([*dict.fromkeys(each.case for each in result.wrong)], 2)
         first = _clock(min(each.clock for each in result.wrong))
-        answer = [f"Results are wrong: {result.quorum}.", f"The first was found at {first}."]
-        answer.append(f"{total} of {calls} are wrong, in {cases}.")
+        answer = [
+            f"Results are wrong: {result.quorum}.", f"The first was found at {first}.",
+            f"{total} of {calls} are wrong, in {cases}.",
+        ]  # fmt: skip
     elif result.checked_calls:
         seen = result.seen_probability
         share = format_percent(seen) if seen < 0.9999 else "more than 99.99 %"
@@ -45,7 +47,7 @@ def soak_answer(result: SoakResult) -> list[str]:
     waited = waited_sentences([row.queued_share for row in result.rows])
     answer = [*answer, *waited] if result.wrong else [*waited, *answer]
     answer.append(_drift_sentence(result))
-    if minutes:
+    if minutes := len(result.slow_minutes):
         worst = max(result.slow_minutes, key=lambda each: each.ratio.value)
         slow = f"{format_count(minutes, 'minute')} {'was' if minutes == 1 else 'were'} slow"
         times = f"{ratio_with_interval_text(worst.ratio)} times the usual times"
@@ -107,7 +109,7 @@ _MINUTES = (
     Column("batches", attrgetter("batches"), NUMBER),
 )
 _CASES = (
-    Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, cells.BYTES),
+    cells.SIZE,
     Column("cycles", lambda row: len(row.points), NUMBER, 3),
     Column("median\nof cycles", attrgetter("time_s"), TIME),
     Column("first", attrgetter("first_s"), TIME, 6),

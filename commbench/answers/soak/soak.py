@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import chain, pairwise
 from math import exp, hypot, log, pi, sqrt
-from statistics import NormalDist, linear_regression
+from statistics import linear_regression
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -116,7 +116,7 @@ class SoakResult(Result, view="answers.soak.document", rows="rows"):
     @property
     def drifting(self) -> list[SoakRow]:
         """The cases that became slower by more than the tolerance, the worst first."""
-        return [row for row in self.rows if row.drift and row.drift_verdict == SLOWER]
+        return [row for row in self.rows if row.drift_verdict == SLOWER]
 
     @property
     def exit_code(self) -> int:
@@ -149,14 +149,12 @@ def analyse_soak(run: Run, tolerance: float = TOLERANCE) -> SoakResult:
 
 def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float) -> SoakRow:
     batches, values = without_samples(found.batches), medians(samples_of(found.batches))
-    points = tuple(
-        Point(batch.cycle, batch.start_s or 0.0, value)
-        for batch, value in zip(batches, values, strict=True)
-    )
+    both = zip(batches, values, strict=True)
+    points = tuple(Point(batch.cycle, batch.start_s or 0.0, value) for batch, value in both)
     first, last, drift = find_drift(values)
     queued = figures.find_interference(batches, ()).queued_share
     groups = figures.find_two_groups(sorted(values))
-    is_double = groups is not None and groups.separation > figures.BIMODAL
+    is_double = groups and groups.separation > figures.BIMODAL
     return SoakRow(
         found.case, points, median(sorted(values)), first, last,
         drift, UNDECIDED if has_waited(queued) else stats.decide(drift, tolerance),
@@ -187,8 +185,8 @@ def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | Non
     squares = sum((y - start - slope * x) ** 2 for x, y in enumerate(logs))
     factor = exp(stats.student_quantile(Z, TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
     low, high = found.ends
-    widened = min(low, found.value / factor), max(high, found.value * factor)
-    return first, last, Estimate(found.value, *widened)
+    low, high = min(low, found.value / factor), max(high, found.value * factor)
+    return first, last, Estimate(found.value, low, high)
 
 
 def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[SlowMinute, ...]:
@@ -203,13 +201,13 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
     batch_spread = _spread([*chain.from_iterable(by_minute.values())])
     middles = {minute: median(sorted(logs)) for minute, logs in by_minute.items()}
     usual, spread = median(sorted(middles.values())), _spread([*middles.values()])
-    factor = NormalDist().inv_cdf(1 - 0.025 / len(middles))  # one false alarm in 40 soaks
+    factor = stats.factor_of_all(len(middles))  # one false alarm in 40 soaks
     slow = []
     for minute, middle in sorted(middles.items()):
         number = len(by_minute[minute])
         of_median = batch_spread * sqrt(pi / 2 / number)  # of normal values
         half = factor * hypot(of_median, spread)
-        found = Estimate(middle - usual, middle - usual - half, middle - usual + half).map(exp)
+        found = stats.around(middle - usual, half).map(exp)
         if found.ends[0] > 1 + tolerance:
             start_s = minute * MINUTE_S
             slow.append(SlowMinute(start_s, clock_at(run, start_s), found, number))

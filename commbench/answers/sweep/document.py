@@ -61,8 +61,8 @@ def document(result: SweepResult) -> Document:
         Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
-    warnings = _warnings(result)
     blocks = [
+        run_notes.warnings_section(_warnings(result), answer),
         Items(items),
         Items(bits_sentences(result)),
         *(_times(result, points) for points in (steps, others) if points),
@@ -70,11 +70,9 @@ def document(result: SweepResult) -> Document:
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
-        run_notes.warnings_section(warnings),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
     ]
-    answer += run_notes.warnings_sentence(warnings)
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
 
 
@@ -291,9 +289,12 @@ def _ranges(result: SweepResult) -> Table:
 
 
 def _of_pooled(column: Column) -> Column:
-    """A column of ranges of sizes, for their settings."""
+    """A column of ranges of sizes, for their settings; that of 5th percentiles is a detail."""
     heading = column.heading.replace("B/A", "ratio")
-    return column._replace(heading=heading, of=lambda row: column.of(row.pooled))
+    is_detail = column.is_detail or heading.startswith("p5")
+    return column._replace(
+        heading=heading, of=lambda row: column.of(row.pooled), is_detail=is_detail
+    )
 
 
 def _ranking(result: SweepResult) -> Table:
@@ -302,14 +303,15 @@ def _ranking(result: SweepResult) -> Table:
         Column("setting", lambda rank: result.names[rank.setting], cells.TEXT, is_wrapped=True),
         Column("alone\nfastest", attrgetter("won"), cells.NUMBER),
         Column("fastest\nor tied", attrgetter("tied"), cells.NUMBER),
-        Column("time over\nbest time", attrgetter("times_best"), cells.RATIO),
+        Column("time over\nbest time", attrgetter("over_best"), cells.RATIO),
+        Column("95 %\ninterval", attrgetter("over_best"), cells.RATIO_INTERVAL, 5),
     )
     of_steps = any(point.case.step for point in result.points)
     title = "All steps together" if of_steps else "All cases together"
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _warnings(result: SweepResult) -> list[run_notes.RowsWarning]:
+def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
     names = {setting.name: name for setting, name in result.names.items()}
@@ -320,7 +322,7 @@ def _warnings(result: SweepResult) -> list[run_notes.RowsWarning]:
 
     rows = [row for each in result.settings for row in each.rows]
     return [
-        run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning))
+        ("", run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning)))
         for warning in run_notes.find_warnings(rows, under)
     ]
 

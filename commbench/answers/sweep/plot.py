@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING
 
+from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
-from commbench.answers.sweep.document import range_sentences
+from commbench.answers.sweep.document import MOST_NAMED, range_sentences
 from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint, rank_settings
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
+from commbench.output.text import list_some
 from commbench.stats import UNDECIDED, collect
+from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ MOST_MAPS = 9
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
-Times = Mapping[tuple[int, int], tuple[SweepPoint, SettingTime]]
+Times = Mapping[tuple[int, int], SettingTime]
 """What is in each cell."""
 FRAMES = {
     BEST: ("shortest time", Look(INK, width=1.8, fill=0)),
@@ -54,6 +57,9 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     timed = {each.setting for point in points for each in point.by_time}
     settings = [setting for setting in result.sweep.settings if setting in timed]
     texts = range_sentences(result, {point.kind for point in points})[:MOST_SENTENCES]
+    waited = {result.names[each.setting]: None for p in points for each in p.by_time if each.waited}
+    if waited and not any(WAITED in text for text in texts):
+        texts.append(f"{WAITED.capitalize()} under {list_some([*waited], MOST_NAMED)}.")
     name, description = f"sweep-{as_file_name(kind)}", " ".join(texts)
     title = f"{kind} under {len(settings)} settings"
     has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
@@ -71,7 +77,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         own = {setting: dict(setting.values) for setting in settings}
         places = {s: (rows.index(v[down]), columns.index(v[across])) for s, v in own.items()}
         kept = _spread(points, MOST_MAPS)
-        shown = [(_label(p), {places[e.setting]: (p, e) for e in p.by_time}) for p in kept]
+        shown = [(_label(p), {places[e.setting]: e for e in p.by_time}) for p in kept]
     elif not has_curves and (len(points) > 1 or len(settings) > 2):
         kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
@@ -79,7 +85,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         note = f"The best {len(drawn)} of {len(settings)} settings." if is_part else ""
         names = [[result.names[setting] for setting in drawn], [*map(_label, kept)]]
         times = {
-            (drawn.index(each.setting), column): (point, each)
+            (drawn.index(each.setting), column): each
             for column, point in enumerate(kept)
             for each in point.by_time
             if each.setting in drawn
@@ -90,7 +96,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     notes = [*filter(None, [*texts, note])]
     if len(kept) < len(points):
         notes.append(f"{len(kept)} of {len(points)} {what}s are shown.")
-    highest = max(_ratio(*each) for _, times in shown for each in times.values())
+    highest = max(_ratio(each) for _, times in shown for each in times.values())
     maps = [
         _heat_map(heading, names, times, highest)._replace(down=down, across=across)
         for heading, times in shown
@@ -119,11 +125,10 @@ def _heat_map(
 ) -> HeatMap:
     """A heat map of times, each over the best of its point."""
     cells, frames = {}, []
-    for place, (point, each) in times.items():
-        ratio = _ratio(point, each)
-        text = f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
+    for place, each in times.items():
+        ratio = _ratio(each)
         shade = 0.06 + 0.84 * log(ratio) / log(max(LEAST_RANGE, highest))
-        cells[place] = Cell(shade, text, is_bold=each.place == BEST)
+        cells[place] = Cell(shade, ratio_text(each.behind or ratio), is_bold=each.place == BEST)
         if each.place:
             frames.append(Frame(*FRAMES[each.place], *place))
     rows, columns = ({place + 0.5: name for place, name in enumerate(own)} for own in names)
@@ -131,9 +136,9 @@ def _heat_map(
     return HeatMap(heading, rows, columns, cells, extent, frames, missing="no time")
 
 
-def _ratio(point: SweepPoint, each: SettingTime) -> float:
+def _ratio(each: SettingTime) -> float:
     """Its time over the shortest one."""
-    return each.time.value / point.best.time.value
+    return each.behind.value if each.behind else 1.0
 
 
 def _label(point: SweepPoint) -> str:

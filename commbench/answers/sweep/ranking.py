@@ -194,6 +194,15 @@ class SettingRank(NamedTuple):
     """Cases in which it is the fastest or tied with it."""
     times_best: float
     """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only."""
+    low: float | None = None
+    high: float | None = None
+    """The 95 % interval of that mean, where it is known."""
+
+    @property
+    def over_best(self) -> Estimate:
+        """That mean with its interval, which the fastest everywhere has not."""
+        has_interval = self.low != self.high
+        return Estimate(self.times_best, *((self.low, self.high) if has_interval else ()))
 
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
@@ -375,15 +384,19 @@ def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     """The settings that have a time for some case that was compared, best first."""
     compared = [times for point in points if len(times := point.by_time) > 1]
     ratios = stats.collect(
-        (each.setting, each.time.value / times[0].time.value)
+        (each.setting, each.behind or Estimate(1.0, 1.0, 1.0))
         for times in compared
         for each in times
     )
+
+    def mean(*own: float) -> float:
+        return exp(sum(map(log, own)) / len(own))
+
     not_slower = [[each.setting for each in times if each.place] for times in compared]
     won = Counter(places[0] for places in not_slower if len(places) == 1)
     tied = Counter(e.setting for times in compared for e in times if e.place in (BEST, TIED))
     ranks = [
-        SettingRank(setting, won[setting], tied[setting], exp(sum(map(log, own)) / len(own)))
+        SettingRank(setting, won[setting], tied[setting], *stats.combine_ratio(mean, *own))
         for setting, own in ratios.items()
     ]
     return tuple(sorted(ranks, key=lambda rank: rank.times_best))

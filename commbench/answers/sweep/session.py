@@ -21,8 +21,8 @@ from commbench.plan.plan import Plan
 from commbench.plan.workload import make_workload
 from commbench.results.files import write_workload
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
+from commbench.runner.launched_ranks import NOTHING_MEASURED
 from commbench.runner.run_options import RunOptions
-from commbench.runner.session import raise_at_signals
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _require_exportable(export: str | None, backends: Collection[str] = ()) -> N
     if export is None:
         return
     if export != results.TUNER:
-        raise errors.UsageError(f"unknown export {export!r}", f"known: {results.TUNER}")
+        raise errors.name_error("export", export, [results.TUNER])
     if others := sorted({*backends} - {"nccl"}):
         raise errors.UnavailableError(
             f"--export {export} needs the backend nccl, and this sweep uses {', '.join(others)}",
@@ -193,7 +193,7 @@ def _run(
         f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
         f"{format_count(total, 'run')}{done}; in {folder}"
     )
-    raise_at_signals()
+    errors.raise_at_signals(NOTHING_MEASURED)
     progress = work_listener(0, 1, has_cases=True, done_before=before / total)
     try:
         runner.run_missing_rounds(sweep, folder, rounds, progress)

@@ -56,7 +56,7 @@ def test_a_gain_that_may_be_noise_is_not_decided() -> None:
 def test_only_rows_of_the_compared_buckets_that_waited_leave_them_undecided(
     waiting: tuple[int, ...], verdict: str
 ) -> None:
-    run = with_waits(run_of(seconds, sizes=SIZES, **NCCL), waiting)
+    run = with_waits(run_of(seconds, launches=3, sizes=SIZES, **NCCL), waiting)
     found, details = of_buckets(run, bucket_bytes=4 * MIB)
     assert 1 << 23 < details.recommended.bucket_bytes < 1 << 25
     assert found.verdict == verdict

@@ -41,7 +41,9 @@ def names_of(picture: Picture) -> set[str]:
 
 
 def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use() -> None:
-    report = find_advice([run_of(seconds, "a | b", sizes=SIZES, world_size=8)], QUESTION)
+    report = find_advice(
+        [run_of(seconds, "a | b", launches=3, sizes=SIZES, world_size=8)], QUESTION
+    )
     picture = advice_picture(report)
     require_readable(picture)
     assert names_of(picture) == {

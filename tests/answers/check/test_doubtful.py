@@ -36,11 +36,11 @@ def cut_off_run(folder: Path, label: str, measured: int = 2, launches: int = 1) 
     """The folder of a run that was killed when so many of four cases were measured."""
     create_folder(folder)
     journal, asked = Journal(folder), plan(launches=launches)
-    journal.header(header(asked, label))
+    journal.add(header(asked, label))
     for case in asked.cases()[: measured + 1]:
         journal.batch(case, Batch((1e-4, 1.01e-4)))
         if case.index < measured:
-            journal.measurement(Measurement(case, "ok", stop_reason="fixed", wrong=0))
+            journal.add(Measurement(case, "ok", stop_reason="fixed", wrong=0))
     journal.close()
     ResultsCsv(folder).add(*make_rows(read_run(folder)))
     return folder

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import log2
+from math import exp, log2
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ import planted
 import pytest
 from published_curves import curve, without
 
+from commbench.analysis.statistics import Z, launch_half_width
 from commbench.answers.cost.cost_models import (
     ACROSS,
     COST_MODELS,
@@ -26,7 +28,8 @@ from commbench.answers.cost.cost_models import (
     kind_of,
     models_of,
 )
-from commbench.answers.cost.fit_document import VIEW, fit_warning, ratio
+from commbench.answers.cost.fit import fit_sizes
+from commbench.answers.cost.fit_document import VIEW, fit_warning, fit_warnings, ratio
 from commbench.answers.cost.intervals import parameter_intervals
 from commbench.answers.cost.machine import (
     FittedModel,
@@ -141,6 +144,38 @@ def test_intervals_hold_as_often_as_they_say_and_are_hardly_wider(
         inside = float(np.mean(np.array(found) <= 1))
         assert 0.95 - missing <= inside, (more, inside)
         assert np.quantile(found, 0.95) > 1 / widest, (more, np.quantile(found, 0.95))
+
+
+def test_errors_that_go_with_the_ranks_are_said_and_widen_predictions_for_others() -> None:
+    chance = Random(1)
+    points = [
+        Point(n, n, 1 << k, time_s * exp(chance.gauss(0, 0.03)))
+        for n, time_s in ((2, 1e-4), (3, 4e-4)) for k in range(10, 22)
+    ]  # fmt: skip
+    found = planted.machine(fit_points("all_reduce", WITHIN, points))
+    (warning,) = fit_warnings(found.fitted[0], found)
+    assert "shorter with 2 ranks and" in warning
+    assert "longer with 3 ranks than this model says" in warning
+    three, four = (predict(found, "all_reduce", (n,), n, (1 << 20,))[0] for n in (3, 4))
+    assert four.high_s / four.time_s > 1.5 * three.high_s / three.time_s
+
+
+@pytest.mark.parametrize(("shared", "own"), [(0.04, 0.0), (0.0, 0.04)])
+def test_intervals_of_one_run_cover_what_its_launches_share(shared: float, own: float) -> None:
+    """Of 60 runs of 3 launches, 90 % of the intervals or more contain the latency."""
+    chance, holds = Random(3), []
+    for _ in range(60):
+        common, points = [chance.gauss(0, shared) for _ in range(3)], []
+        for size in (1 << k for k in range(12, 24)):
+            logs = [each + chance.gauss(0, own) + chance.gauss(0, 0.01) for each in common]
+            known = launch_half_width(logs, 0.04) / Z
+            time_s = (1e-4 + size * 1e-9) * exp(sorted(logs)[1])
+            points.append(Point(4, 4, size, time_s, uncertainty=known))
+        curve = fit_sizes(points)
+        assert curve
+        low, high = curve.ranges[0].fixed_s.ends
+        holds.append(low <= 1e-4 <= high)
+    assert sum(holds) >= 0.9 * len(holds)
 
 
 def test_two_numbers_of_ranks_do_not_tell_a_ring_from_a_tree() -> None:

@@ -142,13 +142,12 @@ def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
     ranks = tuple(range(16, 160, 8))
     picture = predicted_picture(ask(ranks, ("all_reduce", "all_gather"), SIZES[::2], gathering()))
     require_readable(picture)
-    expected = {
-        f"{operation}, {which}"
-        for operation in ("all_reduce", "all_gather")
-        for which in ("16 ranks", "64 ranks", "104 ranks", "152 ranks", "1 MiB", "256 MiB")
-    }
     panels = [panel for panel in picture.panels if isinstance(panel, Curves)]
-    assert {each.name for panel in panels for each in panel.series} == {*expected, "measured"}
+    assert [panel.heading.partition(",")[0] for panel in panels] == ["all_reduce", "all_gather"] * 3
+    for panel, shown in zip(panels, [{"16 ranks", "64 ranks", "104 ranks", "152 ranks"}] * 4
+                            + [{"1 MiB", "256 MiB"}] * 2, strict=True):  # fmt: skip
+        names = {each.name for each in panel.series}
+        assert {*shown, "measured"} <= names and len(names) <= 5
 
 
 def test_a_picture_of_residuals_shows_every_ratio() -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -31,18 +32,19 @@ from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem, Hca
 from commbench.host.gpus import Gpu
 from commbench.plan.plan import Plan
-from commbench.stats import FASTER, SLOWER, UNDECIDED
+from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED
 from commbench.views.document import Items, Table
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+CHECKS = 300
 GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
 AROUND = GpuSystem(
     hcas=(Hca("mlx5_0:1", "0000:02:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0),),
     gpudirect=True, redirecting_bridges=0, shm_bytes=16 << 30,
 )  # fmt: skip
-LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
-NO_GAIN = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (101e-6, 103e-6, 109e-6)}
+LOUD = USUAL | {"quiet": (800e-6, 810e-6, 820e-6) * 2}
+NO_GAIN = USUAL | {"quiet": (101e-6, 103e-6, 109e-6) * 2}
 
 
 HOSTS: dict[str, list[dict[str, Any]]] = {
@@ -67,8 +69,8 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
     ],
     "quiet_slower": [{"trials": trials(LOUD)}],
     "quiet_stalls": [{"trials": trials(NO_GAIN, stalled_share=0.2)}],
-    "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6)})}],
-    "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6)})}],
+    "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6) * 2})}],
+    "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6) * 2})}],
     "clock_source": [{"facts": facts(clock_source="hpet")}],
     "slow_clock": [{"facts": facts(clock_read_s=2e-6)}],
     "slow_governor": [
@@ -139,7 +141,11 @@ def test_a_sound_or_unknown_host_has_no_problems(host: dict[str, Any]) -> None:
 
 
 REFUSED = Trial(0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO"))
-TIMES = {"plain": (8e-3, 9e-3, 10e-3), "quiet": (4e-3, 4e-3, 5e-3), "batch": (7e-3, 8e-3, 9e-3)}
+TIMES = {
+    "plain": (8e-3, 9e-3, 10e-3) * 2,
+    "quiet": (4e-3, 4e-3, 5e-3) * 2,
+    "batch": (7e-3, 8e-3, 9e-3) * 2,
+}
 
 
 def whole(**other: Any) -> DoctorReport:
@@ -170,7 +176,7 @@ def test_the_tables_have_limits_and_effects() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "rounds", "advice"),
-    [(20.0, 4, "run `commbench doctor --seconds 40`"), (60.0, 3, "stop other programs, then run")],
+    [(20.0, 8, "run `commbench doctor --seconds 40`"), (60.0, 6, "stop other programs, then run")],
 )
 def test_the_answer_says_which_modes_are_undecided_and_what_decides(
     seconds: float, rounds: int, advice: str
@@ -208,7 +214,7 @@ def test_json_has_every_fact_and_null_for_what_is_not_known() -> None:
         "ceilings", "trials", "meanwhile", "ended", "findings", "effects", "modes",
     ]  # fmt: skip
     assert found["ended"] == "stopped by SIGINT"
-    assert found["request"] == {"ranks": 2, "rounds": 3, "seconds": 60.0, "seed": 0}
+    assert found["request"] == {"ranks": 2, "rounds": 6, "seconds": 90.0, "seed": 0}
     assert (found["facts"]["cache_bytes"], found["ranks_fit"]) == (None, 2)
     loopback = found["ceilings"]["loopback_bytes_per_s"]
     assert loopback == {"value": 5e9, "low": 4e9, "high": 6e9}
@@ -324,15 +330,18 @@ def effect(plain: list[float], quiet: list[float]) -> ModeEffect:
 @pytest.mark.parametrize(
     ("plain", "quiet", "verdict", "chance"),
     [
-        ([4, 5, 6], [1, 2, 3], FASTER, 1 / 10),
-        ([1, 2, 3], [4, 5, 6], SLOWER, 1 / 10),
-        ([1, 2, 4], [3, 5, 6], UNDECIDED, 1 / 10),
-        ([1, 5, 6], [2, 3, 4], UNDECIDED, 1 / 10),
-        ([1, 2, 3], [3, 4, 5], UNDECIDED, 1 / 10),
+        ([4, 5, 6] * 2, [1, 2, 3] * 2, FASTER, 1 / 462),
+        ([1, 2, 3] * 2, [4, 5, 6] * 2, SLOWER, 1 / 462),
+        ([4, 5, 6, 7, 8], [1, 2, 3, 2, 1], UNDECIDED, 1 / 126),
+        ([1, 2, 4] * 2, [3, 5, 6] * 2, UNDECIDED, 1 / 462),
+        ([1, 5, 6] * 2, [2, 3, 4] * 2, UNDECIDED, 1 / 462),
+        ([1, 2, 3] * 2, [3, 4, 5] * 2, UNDECIDED, 1 / 462),
+        ([1, 2, 3], [4, 5, 6], UNDECIDED, 1 / 10),
         ([1, 2], [4, 5], UNDECIDED, 1 / 3),
         ([1], [2, 3, 4, 5, 6], UNDECIDED, 1 / 3),
-        ([1, 2], [3, 4, 5, 6, 7], SLOWER, 2 / 21),
-        ([100, 101, 102], [98, 98, 99], UNDECIDED, 1 / 10),
+        ([1, 2], [3, 4, 5, 6, 7], UNDECIDED, 2 / 21),
+        ([1, 2, 1, 2], [*range(3, 11)], SLOWER, 2 / 495),
+        ([100, 101, 102] * 2, [98, 98, 99] * 2, UNDECIDED, 1 / 462),
         ([], [1, 2, 3], "", None),
     ],
 )
@@ -341,6 +350,23 @@ def test_a_mode_differs_if_all_launches_do_by_enough_and_are_enough(
 ) -> None:
     found = effect(plain, quiet)
     assert (found.verdict, found.chance) == (verdict, pytest.approx(chance))
+
+
+def test_a_host_whose_modes_are_alike_has_a_finding_in_less_than_five_percent() -> None:
+    """All launches are of one distribution; small and large sizes differ independently. Of 2,000
+    such checks 46 % called a mode faster or slower with 3 rounds and 10 % for each comparison, and
+    1.9 % do with 6 rounds and the correction."""
+    chance = Random(1)
+
+    def draw() -> dict[str, list[float]]:
+        return {mode: [chance.lognormvariate(-9, 0.1) for _ in range(6)] for mode in measure.MODES}
+
+    found = 0
+    for _ in range(CHECKS):
+        effects = [*checkup(trials=trials(draw())).small, *checkup(trials=trials(draw())).small]
+        assert len(effects) == measure.COMPARISONS
+        found += any(effect.verdict in CHANGED for effect in effects)
+    assert found <= 0.05 * CHECKS
 
 
 def test_a_ratio_is_that_of_the_times_beside_it_and_its_ends_are_those_of_any_launches() -> None:

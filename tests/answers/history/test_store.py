@@ -27,6 +27,7 @@ from commbench.answers.history.store import (
     History,
     open_history,
 )
+from commbench.api import history as api
 from commbench.errors import RecordsError, UsageError
 from commbench.results.schema import RunEnd
 
@@ -50,18 +51,20 @@ def test_a_run_is_added_once_and_replaced_when_it_has_more_launches(history: His
     assert history.add(made_run(0, factor=1.01))[1:] == (CASES, REPLACED, 0)
     assert history.add(made_run(1))[1:] == (CASES, ADDED, 0)
     assert [run.label for run in history.runs()] == ["made-up"] * 2
-    found = [*history.series(sizes=[2048])]
+    found = [*history.series(lambda _, case: case.size_bytes == 2048)]
     assert [len(series.points) for series in found] == [2]
     assert found[0].points[0].time.value == pytest.approx(2.02e-3)
 
 
-def test_series_are_chosen_by_operation_size_and_node(history: History) -> None:
+def test_series_are_chosen_by_operation_size_and_node(db: Path, history: History) -> None:
     history.add(made_run(0))
     history.add(made_run(1), node="cluster")
     assert len([*history.series()]) == 2 * CASES
-    assert len([*history.series("all_reduce", node="cluster")]) == CASES
-    assert not [*history.series("broadcast")]
-    assert [s.case.size_bytes for s in history.series(sizes=[1024])] == [1024, 1024]
+    assert len(api.show(op="all_reduce", node="cluster", db=db).series) == CASES
+    with pytest.raises(UsageError, match="no row of"):
+        api.show(op="broadcast", db=db)
+    found = api.show(size="1K", db=db).series
+    assert [each.case.size_bytes for each in found] == [1024, 1024]
 
 
 def test_forgetting_removes_all_that_only_these_runs_have(history: History) -> None:
@@ -107,31 +110,21 @@ def test_runs_are_ordered_by_their_start_and_a_start_in_the_future_by_its_adding
     assert runs[-1].time == now
 
 
-def test_a_history_of_an_older_version_is_read_and_upgraded(db: Path, history: History) -> None:
-    history.add(made_run(0))
-    with closing(sqlite3.connect(db)) as connection:
-        connection.execute("ALTER TABLE point DROP COLUMN queued")
-        connection.execute("PRAGMA user_version = 1")
-    with History(db) as old:
-        assert [point.queued_share for point in next(old.series()).points] == [None]
-        assert old.waited() == {}
-    with History(db, is_written=True) as upgraded:
-        assert upgraded.add(made_run(1))[1:] == (CASES, ADDED, 0)
-        assert len(next(upgraded.series()).points) == 2
-
-
 def test_other_files_are_refused_and_not_changed(tmp_path: Path) -> None:
-    other, newer, text, empty = (tmp_path / name for name in ("other", "newer", "text", "empty"))
+    names = ("other", "older", "newer", "text", "empty")
+    other, older, newer, text, empty = map(tmp_path.joinpath, names)
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE run (id INTEGER)")
-    with History(newer, is_written=True) as made:
-        made.add(made_run(0))
-    with closing(sqlite3.connect(newer)) as connection:
-        connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    for path, schema in ((older, SCHEMA - 1), (newer, SCHEMA + 1)):
+        with History(path, is_written=True) as made:
+            made.add(made_run(0))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {schema}")
     text.write_text("no database " * 100)
     empty.touch()
     problems = {
         other: "it is not a history of commbench", text: "not a database", tmp_path: "Is a dir",
+        older: f"has schema {SCHEMA - 1}, which this version does not know",
         newer: f"has schema {SCHEMA + 1}, which this version does not know",
     }  # fmt: skip
     for path, problem in problems.items():

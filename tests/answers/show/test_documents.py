@@ -112,7 +112,7 @@ def test_many_rows_are_summarised_in_a_terminal() -> None:
     summary, rows = table_of(found, "Summary"), table_of(found, "Every row")
     assert len(summary.rows) == len(OPERATION_SETS["all"])
     first = [cells[0].strip() for _, cells in summary.cells()]
-    assert first == ["101.0 us", "0.999", "64 MiB", "100 KiB", "0"]
+    assert first == ["101.0 us", "0.999", "64 MiB", "100 KiB (97 … 104)", "0"]
     assert (len(rows.rows), rows.brief) == (9 * 17 + 1, [])
     assert len(table_of(described(run), "Every row").brief or ()) == 9 * 17 + 1
     few = run_of(plan(operations=("all_reduce", "broadcast"), iterations=9))
@@ -180,7 +180,7 @@ def waiting(share: float, size: int = 1024, operation: str = "all_reduce") -> Re
 def test_nothing_is_warned_about_where_nothing_misleads() -> None:
     assert find_warnings([waiting(0.1), waiting(0.2)]) == find_warnings([]) == []
     assert warnings_section([]) == Items(())
-    assert warnings_section([], True) == Section("Warnings", [Text("None.")])
+    assert warnings_section([], are_explained=True) == Section("Warnings", [Text("None.")])
 
 
 def test_a_warning_has_the_largest_figure_and_what_to_do() -> None:
@@ -221,11 +221,17 @@ def test_the_most_important_warnings_are_first_and_explained_with_their_rows() -
     found = find_warnings([bad, waiting(0.0, MIB)])
     assert [each.name for each in found] == ["throttled", "stolen", "always_last", "coarse_clock"]
     assert {each.rows for each in found} == {"all_reduce 1K"}
-    lines, folded = warnings_section(found).blocks
-    assert isinstance(lines, Items) and len(lines.texts) == 4
-    assert isinstance(folded, Folded) and isinstance(folded.blocks[0], Items)
-    assert folded.blocks[0].texts[3] == f"coarse_clock: {found[3].explanation} Rows: all_reduce 1K."
-    assert isinstance(warnings_section(found, are_explained=True).blocks[1], Section)
+    named = [("", each) for each in found]
+    brief, whole = (warnings_section(named, are_explained=explained) for explained in (0, 1))
+    assert isinstance(brief, Section) and isinstance(whole, Section)
+    (first, folded), (lines, meaning) = brief.blocks, whole.blocks
+    assert isinstance(folded, Folded) and folded.title.startswith("2 more warnings: ")
+    assert folded.blocks[1] == meaning
+    assert all(isinstance(each, Items) for each in (first, lines, folded.blocks[0]))
+    assert [*first.texts, *folded.blocks[0].texts] == lines.texts and len(first.texts) == 2
+    assert isinstance(meaning, Section) and isinstance(meaning.blocks[0], Items)
+    texts = meaning.blocks[0].texts
+    assert texts[3] == f"coarse_clock: {found[3].explanation} Rows: all_reduce 1K."
 
 
 @pytest.mark.parametrize(

@@ -226,17 +226,28 @@ def curve_panels(picture: Picture) -> list[Curves]:
 
 
 def test_a_curve_has_the_colour_of_its_operation_and_the_style_of_its_run() -> None:
-    found = run_pictures(shapes()["three operations in three runs"]())[1]
+    operations = ("all_reduce", "broadcast")
+    runs = [synthetic_run(*LADDER, operations=operations, label=name) for name in ("ring", "tree")]
+    found = run_pictures(runs)[1]
     series = curve_panels(found)[0].series
-    assert len(series) == 9
+    assert len(series) == 4
     looks = {tuple(each.name.split(" in ", 1)): each.look for each in series}
-    assert len({run for _, run in looks}) == 3
     for (operation, run), own in looks.items():
         for (other, another), theirs in looks.items():
             assert (own.colour == theirs.colour) == (operation == other)
             assert (own[1:] == theirs[1:]) == (run == another)
     assert not any("float32" in each.name for each in series)
     assert "float32" in found.notes[0]
+
+
+def test_of_more_than_five_curves_each_operation_has_a_panel_where_runs_differ_in_all() -> None:
+    panels = curve_panels(run_pictures(shapes()["three operations in three runs"]())[1])
+    assert [panel.heading for panel in panels] == [
+        f"{operation}, time" for operation in ("all_reduce", "all_gather", "broadcast")
+    ]
+    looks = [{each.name: each.look for each in panel.series} for panel in panels]
+    assert looks[0] == looks[1] == looks[2]
+    assert len({(look.colour, look.marker, look.dashes) for look in looks[0].values()}) == 3
 
 
 def test_ticks_are_at_measured_sizes_and_values_have_plain_labels() -> None:
@@ -295,7 +306,11 @@ def test_a_size_that_failed_is_a_gap_and_a_cross() -> None:
 
 
 def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
-    for shape, has_bands in (("one operation", True), ("ten operations", False)):
+    for shape, has_bands in (
+        ("one operation", True),
+        ("ten operations", True),
+        ("twelve runs", False),
+    ):
         text = said(require_readable(run_pictures(shapes()[shape]())[1]))
         assert ("Band: 95 % interval" in text) == has_bands
 

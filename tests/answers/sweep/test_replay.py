@@ -220,7 +220,7 @@ def test_two_variables_are_heat_maps_of_sizes_with_the_fastest_marked() -> None:
         "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB",
     ]  # fmt: skip
     for panel in panels:
-        assert numbers(panel) == ["1.00", "1.10", "1.20", "1.30", "1.50"]
+        assert numbers(panel) == ["1.00", "1.100", "1.200", "1.300", "1.500"]
         assert [cell.is_bold for cell in panel.cells.values()].count(True) == 1
         assert panel.has_missing
     *_, rows, shown = found[f"{KIND}-map"].notes
