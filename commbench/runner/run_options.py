@@ -28,7 +28,6 @@ from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.files import read_workload
-from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
 from commbench.runner.call_options import (
     NCCL_TESTS_FLAGS,
     CallOptions,

@@ -156,8 +156,7 @@ def diagnose(
     the heartbeats of one host are known."""
     lost, world_size = find_lost_ranks(heartbeats, watched.world_size), watched.world_size
     silent = tuple(rank for rank, beat in heartbeats.items() if beat.is_silent)
-    gone = {*lost}
-    left = [rank for rank in heartbeats if rank not in gone]
+    left = heartbeats.keys() - {*lost}
     reporter = min(left, default=watched.rank)
     if is_store_lost and why == LOST and 0 not in heartbeats:
         # One rank of all hosts reports it: the next of rank 0's host, or one of the second host.
