@@ -24,16 +24,19 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from commbench import errors, units
 from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.readers.trace_formats import read_trace
+from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
 from commbench.worker.watchdog.rank_state import DONE, LOST_RANK_HINT
+from commbench.worker.watchdog.shared_folder import find_store
 
 SLOWEST_BPS = 10e6
 """Bytes per second that any operation is expected to reach, before one of the run was timed."""
@@ -134,48 +137,36 @@ def find_lost_ranks(heartbeats: Heartbeats, world_size: int) -> list[int]:
     return failed or [rank for rank, beat in enumerate(known) if not beat or beat.is_silent]
 
 
-class Watched(NamedTuple):
-    """What a diagnosis is about, beside the heartbeats."""
-
-    rank: int
-    """The rank that makes it."""
-    world_size: int
-    local_world_size: int
-    cases: Sequence[Case]
-    timeout_s: float
-    store_host: str
-    """Of the store in which ranks meet; empty where they meet in a file."""
-    dump_folder: Path | None
-    """Where torch's flight recorder writes."""
-
-
 def diagnose(
-    watched: Watched, why: str, heartbeats: Heartbeats, is_store_lost: bool = False
-) -> Diagnosis:
-    """The diagnosis for all ranks: why it is asked for, and whether the store is lost, so that only
-    the heartbeats of one host are known."""
-    lost, world_size = find_lost_ranks(heartbeats, watched.world_size), watched.world_size
+    context: RankContext, plan: Plan, dump_folder: Path | None, why: str, heartbeats: Heartbeats,
+    is_store_lost: bool = False,
+) -> Diagnosis:  # fmt: skip
+    """The diagnosis for all ranks, which one of them makes: why it is asked for, and whether the
+    store is lost, so that only the heartbeats of one host are known. torch's flight recorder writes
+    into the folder."""
+    lost, cases = find_lost_ranks(heartbeats, context.world_size), plan.cases()
+    store_host, _ = find_store(context) or ("", 0)
     silent = tuple(rank for rank, beat in heartbeats.items() if beat.is_silent)
     left = heartbeats.keys() - {*lost}
-    reporter = min(left, default=watched.rank)
+    reporter = min(left, default=context.rank)
     if is_store_lost and why == LOST and 0 not in heartbeats:
         # One rank of all hosts reports it: the next of rank 0's host, or one of the second host.
-        message = f"rank 0 on {watched.store_host} ended, or cannot be reached"
-        heirs = [rank for rank in (1, watched.local_world_size) if rank in left]
+        message = f"rank 0 on {store_host} ended, or cannot be reached"
+        heirs = [rank for rank in (1, context.local_world_size) if rank in left]
         return Diagnosis(message, LOST_RANK_HINT, reporter=heirs[0] if heirs else -1, ranks=(0,))
     has_failed = any(beat.failure for beat in heartbeats.values())
     if why == LOST or has_failed:
         # Of a hang: it failed first, and then did not end. What it has under way may wait.
-        lost = [rank for rank in lost if rank != watched.rank or has_failed]
-        message = describe_lost_ranks(lost, heartbeats, watched.cases) if lost else ""
+        lost = [rank for rank in lost if rank != context.rank or has_failed]
+        message = describe_lost_ranks(lost, heartbeats, cases) if lost else ""
         return Diagnosis(message, LOST_RANK_HINT, "", reporter, tuple(lost), silent)
-    culprits, symptom = diagnose_hang(heartbeats, world_size)
-    if culprits == (0,) and 0 not in heartbeats and watched.store_host:
-        symptom = f"on {watched.store_host} {symptom}"
-    error = make_hang_error(culprits, symptom, heartbeats, watched.cases, watched.timeout_s)
-    dumps = describe_dumps(heartbeats, watched.dump_folder)
+    culprits, symptom = diagnose_hang(heartbeats, context.world_size)
+    if culprits == (0,) and 0 not in heartbeats and store_host:
+        symptom = f"on {store_host} {symptom}"
+    error = make_hang_error(culprits, symptom, heartbeats, cases, plan.timeout_s)
+    dumps = describe_dumps(heartbeats, dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
-    answering = min((r for r in heartbeats if r not in silent), default=watched.rank)
+    answering = min((r for r in heartbeats if r not in silent), default=context.rank)
     return Diagnosis(*error.texts, details, answering, (), silent)
 
 

@@ -187,12 +187,8 @@ class Watchdog:
                 self._keep_up()
 
     def _diagnose(self, why: str, beats: heartbeats.Heartbeats, is_store_lost: bool) -> Diagnosis:
-        address, context = shared_folder.find_store(self._context), self._context
-        watched = hangs.Watched(
-            self._rank, context.world_size, context.local_world_size, self._cases,
-            self._plan.timeout_s, address[0] if address else "", self.dump_folder,
-        )  # fmt: skip
-        return hangs.diagnose(watched, why, beats, is_store_lost)
+        about = self._context, self._plan, self.dump_folder
+        return hangs.diagnose(*about, why, beats, is_store_lost)
 
     def _ask(self, why: str) -> Diagnosis | None:
         """The diagnosis of all ranks, which one of them makes; None where none comes, and where
