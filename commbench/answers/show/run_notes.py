@@ -70,8 +70,9 @@ def find_warnings(
         which, names = "all rows", ""
         if len(own) < len(timed):
             which, names = name(own), name(own, MOST_CHARACTERS)
-        if len({figure for _, figure in concerned}) > 1:
-            which += f"; most at {name([max(concerned, key=itemgetter(1))[0]])}"
+        most = name([max(concerned, key=itemgetter(1))[0]])
+        if len({figure for _, figure in concerned}) > 1 and most != name(own):
+            which += f"; most at {most}"
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
         warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings
