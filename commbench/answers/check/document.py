@@ -227,14 +227,13 @@ def advice(gate: GateResult) -> list[str]:
     header = None if header and "imported_from" in header.environment else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
-    is_unsure = any(c.outcome == UNDECIDED and not c.reason for c in checks)
-    undecided = [c for c in blocking if c.outcome == UNDECIDED]
-    waited = [c for c in undecided if c.reason.startswith(WAITED)]
+    undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
+    waited = [c.reason.startswith(WAITED) for c in undecided]
     applies = {
-        "clearer": is_unsure or len(waited) < len(undecided),
-        "unsure": is_unsure,
-        "waited": bool(waited),
-        "together": any(c.is_beyond and c not in waited for c in undecided),
+        "clearer": not all(waited),
+        "unsure": any(not c.reason for c in undecided),
+        "waited": any(waited),
+        "together": any(c.is_beyond and not c.reason.startswith(WAITED) for c in undecided),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
