@@ -145,10 +145,22 @@ def more_precisely(header: RunHeader | None = None) -> str:
     return more_time(header, **values, precision=f"{100 * precision:g}%")
 
 
+def clearer(header: RunHeader | None, both: bool = True) -> str:
+    """What to do where intervals are too wide for a verdict."""
+    is_plain = header and header.plan.device == "cpu" and header.plan.cpu_mode != "realtime"
+    mode = ", or add --cpu-mode realtime (CAP_SYS_NICE or root)"
+    return (
+        f"For a clearer answer measure {'both ' * both}again with `{more_precisely(header)}` on a "
+        "quiet host (`commbench doctor`)"
+        f"{mode if is_plain and header and not is_in_process(header) else ''}"
+    )
+
+
 MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
+WAITED_TODO = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -162,8 +174,7 @@ def has_waited(queued_share: float | None) -> bool:
 def waited_sentences(queued: Sequence[float | None]) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known."""
-    todo = "Use fewer ranks, an idle host or another CPU mode: `commbench doctor`."
-    return [f"{WAITED_SENTENCE}. {todo}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+    return [f"{WAITED_SENTENCE}. {WAITED_TODO}"] * (2 * sum(map(has_waited, queued)) > len(queued))
 
 
 def tells_of_waiting(sentences: Sequence[str]) -> bool:
@@ -225,20 +236,17 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("gpu_clocks", figures.gpu_clock_spread, 0.10, "gpu_throttled"),
     _diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05, "too_few_cores", "throttled",
-        "stolen", "queued",
+        "stolen", QUEUED,
     ),
-    _diagnostic(
-        "queued", lambda row: row.queued_share, MOST_QUEUED, "too_few_cores",
-        "throttled",
-    ),
-    _diagnostic("drift", figures.drift, 0.10),
-    _diagnostic("launches", figures.launch_spread, 0.10),
-    _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores"),
-    _diagnostic("skew", figures.skew, 0.10, "too_few_cores", "always_last"),
+    _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
+    _diagnostic("drift", figures.drift, 0.10, QUEUED),
+    _diagnostic("launches", figures.launch_spread, 0.10, QUEUED),
+    _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
+    _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(
         "always_last", figures.always_last, 0.90, "too_few_cores", names=figures.last_rank
     ),
     _diagnostic("launch_bound", figures.late_launches, 0.10),
     _diagnostic("coarse_clock", figures.clock_coarseness, 1.0),
-    _diagnostic("imprecise", figures.imprecision, 1.0),
+    _diagnostic("imprecise", figures.imprecision, 1.0, QUEUED),
 )  # fmt: skip

@@ -51,6 +51,8 @@ class LoadedRun(NamedTuple):
     `rows`."""
     end: schema.RunEnd | None = schema.RunEnd(schema.COMPLETE)
     """How the run ended, as far as its file says; None where it has not, or was killed."""
+    absent: str = ""
+    """Why a case has no row, where it is no run that lacks it but a history."""
 
     @property
     def incomplete(self) -> str:

@@ -177,6 +177,6 @@ def _wrap(cell: str, room: int) -> list[str]:
     import textwrap
 
     wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
-    # A line may end after "+" in a long name.
-    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w\+)(?=\w))")
+    # A line may end after "+" in a long name, and after "/" in a path.
+    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w[+/])(?=\w))")
     return wrapper.wrap(clean(cell)) or [""]

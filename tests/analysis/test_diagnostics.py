@@ -287,6 +287,8 @@ def test_a_warning_that_another_one_explains_is_neither_shown_nor_recorded() -> 
     crowd = clean(*steady(queued_s=0.09, entry_skew_s=0.5 * MS), ranks=ranks(*[(0, 1)] * 4))
     assert [diagnostic.name for diagnostic in find_causes(crowd)] == ["too_few_cores"]
     assert written_row(crowd)["warnings"] == "too_few_cores"
+    waits = clean(*steady(queued_s=0.09, entry_skew_s=0.5 * MS), ranks=ranks((0,), (1,)))
+    assert [diagnostic.name for diagnostic in find_causes(waits)] == ["queued"]
     known = {diagnostic.name for diagnostic in DIAGNOSTICS}
     assert all(known.issuperset(diagnostic.explained_by) for diagnostic in DIAGNOSTICS)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from commbench.analysis.diagnostics import (
     WAITED,
-    more_precisely,
+    WAITED_TODO,
+    clearer,
     tells_of_waiting,
     waited_sentences,
 )
@@ -225,15 +226,21 @@ def advice(gate: GateResult) -> list[str]:
     header = gate.run.header
     header = None if header and "imported_from" in header.environment else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
+    absent = gate.baseline.absent if gate.baseline else ""
+    undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
+    waited = [c.reason.startswith(WAITED) for c in undecided]
     applies = {
-        "unsure": any(c.outcome == UNDECIDED and not c.reason for c in checks),
-        "together": any(c.is_beyond and c.outcome == UNDECIDED for c in blocking),
-        "noise": any(c.outcome == UNDECIDED and c.reason and not c.is_beyond for c in blocking),
+        "clearer": not all(waited),
+        "unsure": any(not c.reason for c in undecided),
+        "waited": any(waited),
+        "together": any(c.is_beyond and not c.reason.startswith(WAITED) for c in undecided),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
-        "unmatched": any(c.outcome == NOT_MEASURED for c in blocking),
+        "too few runs": any(absent and c.reason == absent for c in blocking),
+        "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
     }
-    return _texts(applies, more=more_precisely(header))
+    again = clearer(header, both=gate.baseline is not None and not absent)
+    return _texts(applies, clearer=again, waited=WAITED_TODO)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -319,7 +326,8 @@ def gate_junit(gate: GateResult) -> bytes:
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    rows = "\n".join(_line(check) for result in gate.results for check in result.checks)
+    first = [check for result in gate.results for check in result.with_outcome(*OUTCOMES[:-1])]
+    rows = "\n".join([verdict(gate), *map(_line, first[:MOST_ROWS])])
     whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome, body=rows)
     title = f"commbench check: {gate_title(gate)}"
     return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)

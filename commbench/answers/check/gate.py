@@ -274,7 +274,7 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
         if row.status not in NOT_PLANNED and (flaw := _flaw(row)):
             yield RowCheck(rule, row.case, FAIL, None, flaw)
         else:
-            yield _not_measured(rule, row, ONLY_RUN, _has_time(row))
+            yield _not_measured(rule, row, comparison.a.absent or ONLY_RUN, _has_time(row))
 
 
 def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowCheck:

@@ -218,6 +218,7 @@ def _counts(found: Comparison) -> str:
 # The tables.
 
 
+_FACTOR = cells.Unit(lambda more: f"{1 + more:.{2 if more < 1 else int(more < 9)}f} times")
 P5_COLUMNS = tuple(
     Column(heading, lambda row: _if_compared("undisturbed")(row), unit, 3, is_detail=True)
     for heading, unit in (("p5\nB/A", cells.RATIO), ("p5 95 %\ninterval", cells.RATIO_INTERVAL))
@@ -235,7 +236,7 @@ RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("noise hides\nup to", lambda p: (d := p.smallest_difference) and 1 + d, cells.RATIO, 2),
+    Column("a change\nshows from", attrgetter("smallest_difference"), _FACTOR, 2),
     *P5_COLUMNS,
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 3, is_detail=True),
     Column("rows that\nwaited", lambda pooled: pooled.waited or None, cells.NUMBER, 9),
@@ -353,11 +354,7 @@ def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
     if all(pooled.verdict != stats.UNDECIDED or pooled.waited for pooled in found.pooled):
         return []
-    return [
-        "For a clearer answer measure both again with "
-        f"{diagnostics.more_precisely(found.b.header)} on a quiet host (`commbench doctor`), or "
-        "allow more (--tolerance)."
-    ]
+    return [f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."]
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:

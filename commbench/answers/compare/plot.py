@@ -12,7 +12,7 @@ from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words
-from commbench.stats import NOT_COMPARED, Estimate
+from commbench.stats import NOT_COMPARED, UNDECIDED, Estimate
 from commbench.views import pictures
 from commbench.views.pictures import Curves, Look, Mark, Picture, Series, nth_look
 
@@ -106,12 +106,13 @@ def ratio_panels(
     if limit > 1:
         name = f"limit: {limit:g} times as long"
         marks.append(Mark(Look(pictures.LIMIT, dashes=(5, 2), width=1.2), limit, name=name))
+    doubts = {UNDECIDED: f": {UNDECIDED}"}
     whole, end = Look(pictures.INK, width=1.6), Look(pictures.INK, width=0.7, dashes=(4, 2))
     ranges = [
         Series(name, look, [(size, Estimate(value)) for size in (low, high)], has_band=False)
-        for _, low, high, rows, ratio, *_ in pooled
+        for _, low, high, rows, ratio, verdict, *_ in pooled
         for name, look, value in (
-            ("several sizes taken together", whole, ratio.value),
+            (f"several sizes taken together{doubts.get(verdict, '')}", whole, ratio.value),
             ("their 95 % interval", end, ratio.low),
             ("their 95 % interval", end, ratio.high),
         )

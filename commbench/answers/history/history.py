@@ -19,6 +19,7 @@ from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
 from commbench.answers.history.store import History, Keep
+from commbench.output.text import span
 from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats import Estimate
@@ -300,7 +301,8 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
-    fitted = fit_series([each for each in series if len(each.points) >= FEWEST])
+    few = [each for each in series if sum(point.counts for point in each.points) < FEWEST]
+    fitted = fit_series([each for each in series if each not in few])
     environments = history.environments() if history and fitted else {}
     rows = [_baseline_row(cases[f.series.case.key()], f, environments) for f in fitted]
     notes = []
@@ -309,6 +311,9 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
             f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
             f"on {system.name}, without those whose ranks waited for a core."
         )
+    absent = f"fewer than {FEWEST} earlier runs count"
+    if any(waited := [sum(not point.counts for point in each.points) for each in few]):
+        absent += f": {span(str, waited)} do not, their ranks waited for a core"
     notes += [
         f"The level rose by {format_percent(change.ratio.value - 1)} at "
         f"{change.run.time:%Y-%m-%d %H:%M} UTC ({format_count(len(change.steps), 'row')}). The run "
@@ -320,13 +325,13 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     ]
     path = history.path if history else run.path / "history"
     name = f"history of {system.node}"
-    return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
+    return Baseline(LoadedRun(name, path, run.columns, rows, absent=absent), tuple(notes))
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
-    """The points that count, of other runs that started before."""
+    """The points of other runs that started before."""
     path, start = str(run.path.absolute()), run.header.started if run.header else ""
-    others = (point for point in points if point.counts and point.run.path != path)
+    others = (point for point in points if point.run.path != path)
     return [point for point in others if not start or point.run.started < start]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +36,7 @@ class RowsWarning(NamedTuple):
 
     name: str
     which: str
-    """The rows in a few words: `all rows`, `all_reduce 1M-64M`."""
+    """The rows in a few words: `all rows`, `all_reduce 1M-64M`, `all rows; most at 1M`."""
     message: str
     """What is wrong, and what to do."""
     explanation: str
@@ -56,6 +57,11 @@ def find_warnings(
     causes = [(row, find_causes(row)) for row in rows]
     timed = [row.case for row in rows if row.time]
     warnings = []
+
+    def name(some: Sequence[ResultRow], longest: int = LONGEST) -> str:
+        cases = name_rows([row.case for row in some], timed, longest)
+        return " ".join(filter(None, [cases, name_runs and name_runs(some)]))
+
     for diagnostic in DIAGNOSTICS:
         concerned = [(row, found[diagnostic]) for row, found in causes if diagnostic in found]
         if not concerned:
@@ -63,11 +69,10 @@ def find_warnings(
         own = [row for row, _ in concerned]
         which, names = "all rows", ""
         if len(own) < len(timed):
-            cases, runs = [row.case for row in own], name_runs and name_runs(own)
-            which, names = (
-                " ".join(filter(None, [name_rows(cases, timed, longest), runs]))
-                for longest in (LONGEST, MOST_CHARACTERS)
-            )
+            which, names = name(own), name(own, MOST_CHARACTERS)
+        most = name([max(concerned, key=itemgetter(1))[0]])
+        if len({figure for _, figure in concerned}) > 1 and most != name(own):
+            which += f"; most at {most}"
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
         warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings

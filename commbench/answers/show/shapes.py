@@ -133,7 +133,7 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
     waited = any(each.has_waited for each in found)
     if crowd and (waited or verdict == UNDECIDED):
-        parts.append(f"{crowd}: use more cores, or fewer ranks")
+        parts.append(f"{crowd}: give each its own")
     elif waited:
         parts.append(WAITED)
     elif verdict == UNDECIDED:

@@ -52,7 +52,7 @@ def test_what_only_one_side_has_and_what_is_not_compared_is_named(tmp_path: Path
 def test_an_undecided_answer_has_advice_and_a_clear_one_has_none(tmp_path: Path) -> None:
     unsure = noisy_runs(tmp_path / "unsure")
     assert {pooled.verdict for pooled in unsure.pooled} == {"undecided"}
-    assert "with --launches 6 --precision 2% --budget 2 on a quiet host" in item_texts(unsure)[-1]
+    assert "with `--launches 6 --precision 2% --budget 2` on a quiet host" in item_texts(unsure)[-1]
     for name in "ab":
         synthetic_run(tmp_path / name, name, asked=plan(launches=2), launches=2)
     sure = compare(load(tmp_path / "a"), load(tmp_path / "b"))

@@ -15,6 +15,7 @@ from history_writer import BEGIN, made_run
 
 import commbench
 from commbench.analysis.load import LoadedRun
+from commbench.answers.check.document import advice, verdict
 from commbench.answers.history.document import pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
 from commbench.answers.history.store import History
@@ -137,6 +138,10 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
         [0.4] * 5 + [0.6] * 11
     )
     assert find_baseline(history, made_run(20)).run.rows == []
+    gate = check(history, made_run(20))
+    why = "fewer than 6 earlier runs count: 11 do not, their ranks waited for a core"
+    assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
+    assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
 
 
 def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:
@@ -205,6 +210,7 @@ def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
 def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: Path) -> None:
     missing = commbench.check(made_run(9), against="history", db=tmp_path / "none.sqlite")
     assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
+    assert "5 rows cannot be judged (fewer than 6 earlier runs count)" in verdict(missing)
     fill(history, number=5)
     gate = check(history, made_run(9))
     assert gate.exit_code == 7

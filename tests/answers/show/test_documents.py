@@ -187,6 +187,8 @@ def test_a_warning_has_the_largest_figure_and_what_to_do() -> None:
     (found,) = find_warnings([waiting(0.6), waiting(0.9), row()])
     assert (found.name, found.which, found.rows) == ("queued", "all rows", "")
     assert "up to 90 %" in found.message
+    (found,) = find_warnings([waiting(0.6), waiting(0.9, MIB)])
+    assert found.which == "all rows; most at all_reduce 1M"
 
 
 KINDS = [(1024, operation) for operation in ("all_gather", "broadcast", "gather")]
