@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import stats
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.statistics import launch_degrees
 from commbench.answers.check.expected import hardware_of, remarks
@@ -307,11 +308,13 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
 def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
     fail but does not pass; one that is compared with a baseline does neither where ranks of a side
-    waited for a core. Noise makes calls slower only: so a row whose wide interval lies within a
-    limit that no baseline gives passes."""
-    doubt = why_undecided(baseline, row) if baseline else ""
+    waited for a core. Noise makes calls slower only: so without a baseline a row within the limit
+    passes, and one beyond it does not fail if it would be within it without that wait."""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
+    doubt = why_undecided(baseline, row) if baseline else ""
+    if not baseline and outcome == FAIL and has_waited(row.queued_share):
+        doubt = WAITED * (found.excess * (1 - row.queued_share) <= 1)
     if outcome == FAIL and not doubt:
         return found
     if not rule.allow_unchecked and found.case.has_result:
