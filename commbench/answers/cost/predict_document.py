@@ -15,7 +15,15 @@ from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect
-from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
+from commbench.units import (
+    GB,
+    MICRO,
+    format_about,
+    format_bytes,
+    format_count,
+    format_share,
+    format_times,
+)
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
 from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
@@ -60,7 +68,7 @@ def document(projection: Projection) -> Document:
     return Document(
         f"Predicted times on {projection.machine.name}",
         [where],
-        [sentence(own[-1]) + _outside(fitted, own) for fitted, own in projection.by_model],
+        [_answer(fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
@@ -84,13 +92,17 @@ def sentence(found: Prediction) -> str:
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
 
-def _outside(fitted: FittedModel, found: Sequence[Prediction]) -> str:
-    """How far the last one is outside of what was measured; empty where it is within."""
+def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
+    """The prediction of the largest measured size, or else of the largest; and how far that is
+    outside of what was measured."""
+    named = ([each for each in found if not each.size_distance] or found)[-1]
     most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
-    asked = {"ranks": found[-1].world_size, "size": found[-1].size_bytes}
-    far = [f"{asked[n] / most[n]:.3g} times the measured {n}" for n in most if asked[n] > most[n]]
-    times = " and ".join(far)
-    return f" That is {times}: not tested there." if far else ""
+    asked = {"ranks": named.world_size, "size": named.size_bytes}
+    far = [
+        f"{format_times(asked[n] / most[n])} the measured {n}" for n in most if asked[n] > most[n]
+    ]
+    outside = f" That is {' and '.join(far)}: not tested there." if far else ""
+    return sentence(named) + outside
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -115,11 +127,11 @@ def _beyond(
     """How far the least and the most that was asked for is from what was measured."""
     low, high = measured[0], measured[-1]
     if asked[0] < low:
-        times = f"1/{low / max(asked[0], 1):.4g} of that"
-        yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({times})"
+        part = f"1/{low / max(asked[0], 1):,.6g} of that"
+        yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({part})"
     if asked[-1] > high:
-        times = f"{asked[-1] / max(high, 1):.4g} times that"
-        yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({times})"
+        far = f"{format_times(asked[-1] / max(high, 1))} that"
+        yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({far})"
 
 
 def warnings(*projections: Projection) -> list[str]:
