@@ -160,7 +160,8 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
     for ranks, low, high, is_faster in intervals.odd_sizes(fitted):
         yield (
             f"{ranks} ranks are {'faster' if is_faster else 'slower'} than this model from "
-            f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}."
+            f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}. "
+            "Predictions for these ranks follow their own times."
         )
 
 

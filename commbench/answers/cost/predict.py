@@ -20,7 +20,7 @@ from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
 from commbench.answers.cost.intervals import LEAST_ODD, candidate_errors, error_at, unseen_times
-from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
+from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point, factor_at
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
@@ -238,7 +238,6 @@ def _predict_call(
     time, low, high = _interval_at(fitted, host, at)
     # No call takes less time than a smaller one.
     known = _measured_intervals(fitted, host, *at[:2])
-    time = max([time, *(e[3] for e in known if e[0] < size)])
     low = (
         max(low, known[-1][1]) if size > only else min([low, *(e[1] for e in known if e[0] > size)])
     )
@@ -267,56 +266,70 @@ def _interval_at(
     measured = _between(doublings, uncertainties, place)
     unseen = unseen_times(fitted, at)
     times, lows, highs = [], [], []
-    pairs = zip(candidate_errors(fitted), residuals, unseen, strict=True)
-    for (candidate, errors), left, more_s in pairs:
-        # Of three neighbouring sizes: one odd time, and less than LEAST_ODD, is chance.
-        places = [max(0, min(n - 1, len(left) - 3)) for n in range(len(left))]
-        medians = [median(left[first : first + 3]) for first in places]
-        steady = [each if abs(each) > LEAST_ODD else 0.0 for each in medians]
-        model_s = _longest(candidate.curve, *at)
-        time_s = max(model_s * exp(_between(doublings, steady, place)), least, SHORTEST_S)
-        own = model_s * exp(_between(doublings, left, place))
+    for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
+        curve = _curve_of_ranks(fitted, candidate.curve, *at[:2])
+        time_s = max(_longest(curve, *at), least, SHORTEST_S)
         factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
-        lows.append(min(time_s / factor, own * (1 - ROUNDING)))
-        highs.append(max(time_s * factor + more_s, own * (1 + ROUNDING)))
-    return times[0], min(lows), max(highs)
+        lows.append(time_s / factor)
+        highs.append(time_s * factor + more_s)
+    own = times[0] * exp(_between(doublings, residuals, place))
+    return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
 
 
 @lru_cache(maxsize=1024)
 def _measured_intervals(
     fitted: FittedModel, host: FittedModel | None, world_size: int, per_node: int
-) -> list[tuple[int, float, float, float]]:
-    """The measured sizes, after a size of 0, each with the interval and the time there."""
+) -> list[tuple[int, float, float]]:
+    """The measured sizes, after a size of 0, each with the interval there."""
     sizes = [0, *sorted({point.size_bytes for point in fitted.fitted_points} - {0})]
-    found = [_interval_at(fitted, host, (world_size, per_node, size)) for size in sizes]
-    return [(size, low, high, time) for size, (time, low, high) in zip(sizes, found, strict=True)]
+    return [(s, *_interval_at(fitted, host, (world_size, per_node, s))[1:]) for s in sizes]
 
 
 @lru_cache(maxsize=1024)
 def _measured(
     fitted: FittedModel, world_size: int, per_node: int
-) -> tuple[list[float], list[float], list[list[float]]]:
+) -> tuple[list[float], list[float], list[float]]:
     """The doublings of the sizes that were measured with the nearest number of ranks; of each the
-    least uncertainty; and log(measured/fitted) of each candidate, 0 for other ranks than these."""
+    least uncertainty, and log(measured/predicted), which is 0 for other ranks than these."""
     points = fitted.fitted_points
     away = [doublings_beyond(world_size, (point.world_size,)) for point in points]
     near = [point for point, found in zip(points, away, strict=True) if found == min(away)]
     by_size = collect((point.size_bytes, point) for point in sorted(near, key=lambda p: p[2]))
     own = (world_size, per_node)
+    curve = _curve_of_ranks(fitted, fitted.best.curve, *own)
     residuals = [
-        [
-            median([_residual(each.curve, p) for p in same if p[:2] == own] or [0.0])
-            for same in by_size.values()
-        ]
-        for each in fitted.candidates
+        median([_residual(_longest(curve, *p[:3]), p) for p in same if p[:2] == own] or [0.0])
+        for same in by_size.values()
     ]
     least = [min(point.uncertainty for point in same) for same in by_size.values()]
     return [log2(max(size, 1)) for size in by_size], least, residuals
 
 
-def _residual(curve: Curve, point: Point) -> float:
-    return log(point.time_s / max(_longest(curve, *point[:3]), SHORTEST_S))
+@lru_cache(maxsize=1024)
+def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node: int) -> Curve:
+    """The curve with the factors that measured times of these ranks have, where they differ from
+    it by more than LEAST_ODD; the curve itself for other ranks. The residual of a size is the
+    median of three neighbouring ones, since one odd time is chance."""
+    points = [each for each in fitted.fitted_points if each[:2] == (world_size, per_node)]
+    by_size = collect((p.size_bytes, _residual(curve.time(*p[:3]), p)) for p in points)
+    sizes = sorted(by_size)
+    found = [median(by_size[size]) for size in sizes]
+    starts = [max(0, min(at - 1, len(found) - 3)) for at in range(len(found))]
+    medians = [median(found[start : start + 3]) for start in starts]
+    odd = [each if abs(each) > LEAST_ODD else 0.0 for each in medians]
+    if not any(odd):
+        return curve
+    every = sorted({*sizes, *(size for size, _ in curve.size_factors)} - {0})
+    places = [log2(max(size, 1)) for size in sizes]
+    return curve._replace(size_factors=tuple(
+        (size, factor_at(curve.size_factors, size) * exp(_between(places, odd, log2(size))))
+        for size in every
+    ))  # fmt: skip
+
+
+def _residual(time_s: float, point: Point) -> float:
+    return log(point.time_s / max(time_s, SHORTEST_S))
 
 
 def _between(places: Sequence[float], values: Sequence[float], at: float) -> float:
