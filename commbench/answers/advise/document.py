@@ -163,8 +163,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         (low, high), most = point.over_best.ends, 1 + question.tolerance
         how = f"within {_percent(question)}" if high <= most else "slower" if low > most else ""
-        if found.is_guess and point != found.best:
-            how = ""  # its ratio to the size in use, or that one's, is a guess
+        if found.is_guess and found.now in (point, found.best):
+            how = ""  # the ratio to a guessed time
         how = "fastest median" if point == found.best else how or "not decided"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""

@@ -72,7 +72,7 @@ def _sentence(fitted: FittedModel) -> str:
             value = f"{cells.bandwidth_text(busbw)} GB/s{interval}"
         if speed and speed.ends[0] > reached:
             value += f" beyond {format_bytes(size)}, where nothing was measured"
-            value += f" ({units.format_GBps(factor(ranks) * reached)} at that size)"
+            value += f" ({units.format_GBps(factor(ranks) * reached)} GB/s at that size)"
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
