@@ -215,7 +215,7 @@ def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool
 
 
 HALF = cost_models.Parameter(
-    "n-half", "B", "size whose bytes take as long as its latency; `half of peak at` is another"
+    "n-half", "B", "size whose bytes take as long as its latency, not the size of half the peak"
 )
 
 

@@ -61,9 +61,8 @@ def fit_machine(
     """
     for first, second in combinations(sources, 2):
         if first.observations and first.observations == second.observations:
-            raise UsageError(
-                f"{first.name} and {second.name} are the same times", "name each run once"
-            )
+            same = f"{first.name} and {second.name} are the same run: all times are equal"
+            raise UsageError(same, "name each run once")
     headers = [source.header for source in sources if source.header]
     device = _one("devices", [list_some(header.devices, 3) for header in headers])
     backend = _one("backends", [header.plan.backend for header in headers])
