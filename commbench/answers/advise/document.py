@@ -194,13 +194,10 @@ def _bucket_facts(
         size = format_bytes(found.recommended.bucket_bytes)
         yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
     yield "gradients", format_about(step.gradient_bytes)
-    alone = format_time(step.backward_s)
-    if not question.backward_s:  # with the digits of the shortest time with it
-        rounded = cells.time_text(
-            found.best.time_s.scaled(step.backward_s / found.best.time_s.value)
-        )
-        alone = f"{rounded}, assumed; the intervals are for this time"
-    yield "backward alone", alone
+    assumed = "" if question.backward_s else ", assumed; the intervals are for this time"
+    best_s = found.best.time_s  # whose digits an assumed time has
+    same = best_s.scaled(step.backward_s / best_s.value) if assumed else step.backward_s
+    yield "backward alone", f"{cells.time_text(same)}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     alone = found.communication_s
     yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"

@@ -313,15 +313,14 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
     median of three neighbouring ones, since one odd time is chance."""
     points = [each for each in fitted.fitted_points if each[:2] == (world_size, per_node)]
     by_size = collect((p.size_bytes, _residual(curve.time(*p[:3]), p)) for p in points)
-    sizes = sorted(by_size)
-    found = [median(by_size[size]) for size in sizes]
+    found = [median(by_size[size]) for size in sorted(by_size)]
     starts = [max(0, min(at - 1, len(found) - 3)) for at in range(len(found))]
     medians = [median(found[start : start + 3]) for start in starts]
     odd = [each if abs(each) > LEAST_ODD else 0.0 for each in medians]
     if not any(odd):
         return curve
-    every = sorted({*sizes, *(size for size, _ in curve.size_factors)} - {0})
-    places = [log2(max(size, 1)) for size in sizes]
+    every = sorted({*by_size, *(size for size, _ in curve.size_factors)} - {0})
+    places = [log2(max(size, 1)) for size in sorted(by_size)]
     return curve._replace(size_factors=tuple(
         (size, factor_at(curve.size_factors, size) * exp(_between(places, odd, log2(size))))
         for size in every

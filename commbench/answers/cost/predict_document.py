@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from commbench import units
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
@@ -15,15 +16,7 @@ from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect
-from commbench.units import (
-    GB,
-    MICRO,
-    format_about,
-    format_bytes,
-    format_count,
-    format_share,
-    format_times,
-)
+from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
 from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
@@ -99,7 +92,9 @@ def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
     asked = {"ranks": named.world_size, "size": named.size_bytes}
     far = [
-        f"{format_times(asked[n] / most[n])} the measured {n}" for n in most if asked[n] > most[n]
+        f"{units.format_times(asked[n] / most[n])} the measured {n}"
+        for n in most
+        if asked[n] > most[n]
     ]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
     return sentence(named) + outside
@@ -130,7 +125,7 @@ def _beyond(
         part = f"1/{low / max(asked[0], 1):,.6g} of that"
         yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({part})"
     if asked[-1] > high:
-        far = f"{format_times(asked[-1] / max(high, 1))} that"
+        far = f"{units.format_times(asked[-1] / max(high, 1))} that"
         yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({far})"
 
 
