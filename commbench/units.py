@@ -323,6 +323,11 @@ def format_rough_percent(fraction: float) -> str:
     return f"{float(f'{100 * fraction:.2g}'):g} %"
 
 
+def format_times(ratio: float) -> str:
+    """A ratio in words: `2.5 times`, `1,024 times`."""
+    return f"{ratio:,.0f} times" if ratio >= 100 else f"{ratio:.3g} times"
+
+
 def format_times_up(ratio: float) -> str:
     """A ratio from which on something shows, rounded up to two digits: `2.4`, `13`, `280`."""
     decimals = min(1, 1 - _exponent(ratio))

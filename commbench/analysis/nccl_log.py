@@ -219,13 +219,14 @@ def describe_start_up(header: RunHeader) -> str:
     parts = (
         ("groups", found.groups_s if header.plan.has_groups else None),
         ("first operation", found.connect_s),
-        ("rendezvous, a part of init_process_group,", found.rendezvous_s),
         ("agreement of the ranks", found.agreement_s),
     )
+    inside = found.rendezvous_s
     return (
         f"init_process_group {format_time(found.init_s)} on the slowest rank and "
         f"{format_time(found.init_fastest_s)} on the fastest"
         + "".join(f", {name} {format_time(s)}" for name, s in parts if s is not None)
+        + (f"; rendezvous {format_time(inside)} (part of init_process_group)" if inside else "")
     )
 
 

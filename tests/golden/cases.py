@@ -204,7 +204,9 @@ CASES = (
     "model predict files/machine.json --ranks 4 --op scatter",
     "model predict files/machine.json --op all_reduce --ranks 16,4096 --ranks-per-node 4 --sizes "
     "1K,1M",
-    "model predict files/rules.toml --ranks 4",
+    "model predict files/rules.toml --ranks 4", "model predict rt --ranks 4",
+    "model predict published:h100 --op all_reduce --ranks 8",
+    "model fit results/two_ranks results/two_ranks",
     "model fit published:h100 --op all_reduce", "model fit published:l40s",
     *(f"export other/published/h100_curves.csv --format {how}"
       for how in ("nccl-perf", "autoparallel")),

@@ -163,6 +163,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         (low, high), most = point.over_best.ends, 1 + question.tolerance
         how = f"within {_percent(question)}" if high <= most else "slower" if low > most else ""
+        if found.is_guess and found.now in (point, found.best):
+            how = ""  # the ratio to a guessed time
         how = "fastest median" if point == found.best else how or "not decided"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""
@@ -173,7 +175,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         Column("number", attrgetter("buckets"), cells.NUMBER),
         Column("backward with\nall_reduce", attrgetter("time_s"), cells.TIME),
         Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL, 8),
-        Column("", words, cells.TEXT),
+        Column("", words, cells.TEXT, 7, is_wrapped=True),
     )
     rows = [*(point for point in found.curve if point != now), now]
     few = [p for p in rows if p in marks or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
@@ -185,14 +187,17 @@ def _bucket_facts(
     found: BucketAdvice, verdict: str, question: Question
 ) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
-    sizes = format_range(*found.good_bytes)
-    yield "fastest medians", f"{sizes}, within {_percent(question)} of each other"
+    low, high = found.good_bytes
+    within = f", within {_percent(question)} of each other" * (low < high)
+    yield f"fastest median{'s' * (low < high)}", f"{format_range(low, high)}{within}"
     if verdict == UNDECIDED and found.recommended != found.now:
         size = format_bytes(found.recommended.bucket_bytes)
         yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
     yield "gradients", format_about(step.gradient_bytes)
     assumed = "" if question.backward_s else ", assumed; the intervals are for this time"
-    yield "backward alone", f"{format_time(step.backward_s)}{assumed}"
+    best_s = found.best.time_s  # whose digits an assumed time has
+    same = best_s.scaled(step.backward_s / best_s.value) if assumed else step.backward_s
+    yield "backward alone", f"{cells.time_text(same)}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     alone = found.communication_s
     yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"

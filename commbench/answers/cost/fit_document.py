@@ -58,17 +58,21 @@ def crowd_text(crowd: str | None) -> list[str]:
 
 def _sentence(fitted: FittedModel) -> str:
     """Latency and bandwidth with the most ranks, and how well the model predicts."""
-    ranks, per_node, _ = fitted.fitted_points[-1][:3]
+    ranks, per_node, size, time_s, *_ = fitted.fitted_points[-1]
     said, factor = [], OPERATIONS[fitted.operation].busbw_factor
     if latency := intervals.find_figure(fitted, ranks, per_node, 1, 0):
         said.append(f"latency {cells.time_with_interval_text(latency)}")
     speed = intervals.find_figure(fitted, ranks, per_node, 0, -1)
     if factor and fitted.smallest_bytes < fitted.largest_bytes:
         value = "not known"
-        if speed and speed.ends[1] < UNKNOWN * speed.ends[0]:
+        reached = size / time_s
+        if speed and speed.ends[1] < UNKNOWN * speed.ends[0] and speed.value < 2 * reached:
             busbw = speed.scaled(factor(ranks))
             interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
             value = f"{cells.bandwidth_text(busbw)} GB/s{interval}"
+        if speed and speed.ends[0] > reached:
+            value += f" beyond {format_bytes(size)}, where nothing was measured"
+            value += f" ({units.format_GBps(factor(ranks) * reached)} GB/s at that size)"
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
@@ -88,7 +92,8 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
     curve = fitted.best.curve
     yield "formula", curve.model.formula
     yield "fitted to", describe_points(fitted.fitted_points)
-    yield "scatter around it", f"± {percent(fitted.scatter)}"
+    corrected = ", after the correction by size" if curve.size_factors else ""
+    yield "scatter around it", f"± {percent(fitted.scatter)}{corrected}"
     if fitted.best.cv_error is not None:
         yield "error of times left out", f"{percent(fitted.best.cv_error)} on average"
     if factors := [factor for _, factor in curve.size_factors]:
@@ -155,7 +160,8 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
     for ranks, low, high, is_faster in intervals.odd_sizes(fitted):
         yield (
             f"{ranks} ranks are {'faster' if is_faster else 'slower'} than this model from "
-            f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}."
+            f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}. "
+            "Predictions for these ranks follow their own times."
         )
 
 

@@ -197,6 +197,8 @@ def write_machine(machine: Machine, path: Path) -> None:
 def read_machine(path: str | Path) -> Machine:
     """The machine in a file. RecordsError says what is wrong with it."""
     hint = "give a file that `commbench model fit RUN... -o FILE` wrote"
+    if Path(path).is_dir() or not Path(path).suffix:
+        hint = f"fit the run first: `commbench model fit {path} -o {Path(path).name}.json`"
     try:
         found = json.loads(read_whole(Path(path), MOST_BYTES, hint))
     except (ValueError, RecursionError):

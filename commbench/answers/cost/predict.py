@@ -19,8 +19,8 @@ from typing import NamedTuple
 from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
-from commbench.answers.cost.intervals import candidate_errors, error_at, unseen_times
-from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
+from commbench.answers.cost.intervals import LEAST_ODD, candidate_errors, error_at, unseen_times
+from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point, factor_at
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
@@ -267,7 +267,8 @@ def _interval_at(
     unseen = unseen_times(fitted, at)
     times, lows, highs = [], [], []
     for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
-        time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
+        curve = _curve_of_ranks(fitted, candidate.curve, *at[:2])
+        time_s = max(_longest(curve, *at), least, SHORTEST_S)
         factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
         lows.append(time_s / factor)
@@ -290,22 +291,44 @@ def _measured(
     fitted: FittedModel, world_size: int, per_node: int
 ) -> tuple[list[float], list[float], list[float]]:
     """The doublings of the sizes that were measured with the nearest number of ranks; of each the
-    least uncertainty, and log(measured/fitted), which is 0 for other ranks than these."""
+    least uncertainty, and log(measured/predicted), which is 0 for other ranks than these."""
     points = fitted.fitted_points
     away = [doublings_beyond(world_size, (point.world_size,)) for point in points]
     near = [point for point, found in zip(points, away, strict=True) if found == min(away)]
     by_size = collect((point.size_bytes, point) for point in sorted(near, key=lambda p: p[2]))
     own = (world_size, per_node)
+    curve = _curve_of_ranks(fitted, fitted.best.curve, *own)
     residuals = [
-        median([_residual(fitted, p) for p in same if p[:2] == own] or [0.0])
+        median([_residual(_longest(curve, *p[:3]), p) for p in same if p[:2] == own] or [0.0])
         for same in by_size.values()
     ]
     least = [min(point.uncertainty for point in same) for same in by_size.values()]
     return [log2(max(size, 1)) for size in by_size], least, residuals
 
 
-def _residual(fitted: FittedModel, point: Point) -> float:
-    return log(point.time_s / max(_longest(fitted.best.curve, *point[:3]), SHORTEST_S))
+@lru_cache(maxsize=1024)
+def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node: int) -> Curve:
+    """The curve with the factors that measured times of these ranks have, where they differ from
+    it by more than LEAST_ODD; the curve itself for other ranks. The residual of a size is the
+    median of three neighbouring ones, since one odd time is chance."""
+    points = [each for each in fitted.fitted_points if each[:2] == (world_size, per_node)]
+    by_size = collect((p.size_bytes, _residual(curve.time(*p[:3]), p)) for p in points)
+    found = [median(by_size[size]) for size in sorted(by_size)]
+    starts = [max(0, min(at - 1, len(found) - 3)) for at in range(len(found))]
+    medians = [median(found[start : start + 3]) for start in starts]
+    odd = [each if abs(each) > LEAST_ODD else 0.0 for each in medians]
+    if not any(odd):
+        return curve
+    every = sorted({*by_size, *(size for size, _ in curve.size_factors)} - {0})
+    places = [log2(max(size, 1)) for size in sorted(by_size)]
+    return curve._replace(size_factors=tuple(
+        (size, factor_at(curve.size_factors, size) * exp(_between(places, odd, log2(size))))
+        for size in every
+    ))  # fmt: skip
+
+
+def _residual(time_s: float, point: Point) -> float:
+    return log(point.time_s / max(time_s, SHORTEST_S))
 
 
 def _between(places: Sequence[float], values: Sequence[float], at: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from commbench import units
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
@@ -60,7 +61,7 @@ def document(projection: Projection) -> Document:
     return Document(
         f"Predicted times on {projection.machine.name}",
         [where],
-        [sentence(own[-1]) + _outside(fitted, own) for fitted, own in projection.by_model],
+        [_answer(fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
@@ -84,13 +85,19 @@ def sentence(found: Prediction) -> str:
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
 
-def _outside(fitted: FittedModel, found: Sequence[Prediction]) -> str:
-    """How far the last one is outside of what was measured; empty where it is within."""
+def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
+    """The prediction of the largest measured size, or else of the largest; and how far that is
+    outside of what was measured."""
+    named = ([each for each in found if not each.size_distance] or found)[-1]
     most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
-    asked = {"ranks": found[-1].world_size, "size": found[-1].size_bytes}
-    far = [f"{asked[n] / most[n]:.3g} times the measured {n}" for n in most if asked[n] > most[n]]
-    times = " and ".join(far)
-    return f" That is {times}: not tested there." if far else ""
+    asked = {"ranks": named.world_size, "size": named.size_bytes}
+    far = [
+        f"{units.format_times(asked[n] / most[n])} the measured {n}"
+        for n in most
+        if asked[n] > most[n]
+    ]
+    outside = f" That is {' and '.join(far)}: not tested there." if far else ""
+    return sentence(named) + outside
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -115,11 +122,11 @@ def _beyond(
     """How far the least and the most that was asked for is from what was measured."""
     low, high = measured[0], measured[-1]
     if asked[0] < low:
-        times = f"1/{low / max(asked[0], 1):.4g} of that"
-        yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({times})"
+        part = f"1/{low / max(asked[0], 1):,.6g} of that"
+        yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({part})"
     if asked[-1] > high:
-        times = f"{asked[-1] / max(high, 1):.4g} times that"
-        yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({times})"
+        far = f"{units.format_times(asked[-1] / max(high, 1))} that"
+        yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({far})"
 
 
 def warnings(*projections: Projection) -> list[str]:

@@ -10,6 +10,7 @@ data does not tell from the best model is its rival.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -55,8 +56,13 @@ def fit_machine(
     """Fit every operation of the sources, or what is chosen. `notify` gets a line for each, before
     it is fitted.
 
-    Raises UnavailableError where there is nothing to fit, UsageError for runs of several machines.
+    Raises UnavailableError where there is nothing to fit, UsageError for runs of several machines,
+    and for a run that is named twice.
     """
+    for first, second in combinations(sources, 2):
+        if first.observations and first.observations == second.observations:
+            same = f"{first.name} and {second.name} are the same run: all times are equal"
+            raise UsageError(same, "name each run once")
     headers = [source.header for source in sources if source.header]
     device = _one("devices", [list_some(header.devices, 3) for header in headers])
     backend = _one("backends", [header.plan.backend for header in headers])

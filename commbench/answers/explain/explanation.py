@@ -26,6 +26,7 @@ from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
+from commbench.units import format_times
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import Document, Facts, Items, Section, Table, facts_table
@@ -289,7 +290,7 @@ def _sentence(found: RowExplanation) -> str:
     text = f"{case.operation}{size} on {units.format_count(case.ranks, 'rank')} takes "
     text += value_text(row.time.estimate, known.SECONDS)
     if isinstance(predicted := found.get("predicted"), Estimate):
-        text += f", {row.time.median / predicted.value:.3g} times the predicted time"
+        text += f", {format_times(row.time.median / predicted.value)} the predicted time"
     if busbw := found.get("busbw"):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):

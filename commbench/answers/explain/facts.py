@@ -27,7 +27,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes
+from commbench.units import GB, format_bytes, format_times
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -355,7 +355,7 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     except CommbenchError as error:
         how = f"{machine.name} does not predict this call: {error.message}"
         return [Fact("predicted", "not known", TEXT, how)]
-    times = f"t is {time_s / found.time_s:.3g} times that"
+    times = f"t is {format_times(time_s / found.time_s)} that"
     how = f"{found.model} ({found.kind}) of {machine.name}; {times}"
     facts = [Fact("predicted", found.time, SECONDS, how)]
     more = partial(_predict, machine, case, per_node, found)

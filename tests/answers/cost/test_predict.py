@@ -233,6 +233,7 @@ def test_ranks_with_another_algorithm_are_named_and_intervals_hold_what_was_meas
     for point in points:
         found = one(planted.machine(model), point.world_size, point.size_bytes, point.world_size)
         assert found.low_s <= point.time_s <= found.high_s
+        assert found.time_s == pytest.approx(point.time_s, rel=0.2)
 
 
 @pytest.mark.parametrize("name", ["summit_ring", "summit_tree", "h100_nvlstree"])

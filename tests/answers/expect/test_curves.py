@@ -320,8 +320,9 @@ def test_a_model_is_fitted_to_published_curves() -> None:
     machine = cb.fit_model("published:h100", op="all_reduce")
     predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
     (curve,) = [curve for curve in H100 if curve.operation == "all_reduce"]
-    # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
-    assert 1 < predicted.predictions[0].time.value / curve.points[-1][1] < 1.5
+    # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together:
+    # where the same ranks were measured, their own times count.
+    assert predicted.predictions[0].time.value == pytest.approx(curve.points[-1][1], rel=0.1)
     with pytest.raises(UsageError, match="no curves of 'l40s'"):
         cb.fit_model("published:l40s")
     again = cb.predict("published:h100", op="all_reduce", ranks=8, sizes="512M")
