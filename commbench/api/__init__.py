@@ -26,7 +26,7 @@ from commbench.api.runs import (
     report,
     texts,
 )
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.readers.source import ImportHints
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -226,7 +226,7 @@ def check(
     from commbench.analysis.load import as_loaded_run
     from commbench.answers.check.expected import PUBLISHED
     from commbench.answers.check.gate import CHECKED, check
-    from commbench.answers.check.rules import LIMITS, select_rules
+    from commbench.answers.check.rules import LIMITS, Rule, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
 
     if undecided is not None:
@@ -241,6 +241,8 @@ def check(
         demands = {name: texts(values) for name, values in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
+    elif not all(isinstance(rule, Rule) for rule in rules):
+        raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     hardware = None

@@ -196,6 +196,6 @@ def test_a_rule_applies_to_steps_by_name_and_variant(
 def test_the_steps_that_there_are_are_named() -> None:
     rows = [SimpleNamespace(step=name, variant="calls") for name in ("train", "evaluate", "")]
     rule = parse_rule("max_time", "step=trian:3ms")
-    assert steps_note(rule, rows) == " Its steps: train calls, evaluate calls."
-    assert steps_note(rule, rows[2:]) == " It replays no step of a workload."
+    assert steps_note(rule, rows) == "; its steps: train calls, evaluate calls"
+    assert steps_note(rule, rows[2:]) == "; it replays no step of a workload"
     assert steps_note(parse_rule("max_time", "all_reduce:3ms"), rows) == ""
