@@ -280,7 +280,8 @@ def name_error(
     guess = f"did you mean {close}? " if close else ""
     is_long = lists and len(known) > MOST_NAMES
     some = "" if close else f"known: {', '.join(known[:4])} and others; "
-    rest = f"{some}{lists} lists all" if is_long else f"known: {', '.join(known)}"
+    count = "" if lists.startswith("help(") else f" {len(known)}"  # help has other names, too
+    rest = f"{some}{lists} lists all{count}" if is_long else f"known: {', '.join(known)}"
     error = UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
     error.value, error.about = name, kind if kind.startswith("--") else ""
     return error
@@ -297,7 +298,7 @@ def wrong_value(value: object, trouble: str, hint: str, kind: str = "") -> Usage
 
 def _quoted(value: object) -> str:
     """A value of any kind in one short line."""
-    first, *more = repr(value).splitlines()
+    first, more, _ = repr(value).partition("\n")
     return f"{first:.80}{' …' * bool(more)}"
 
 

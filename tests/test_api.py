@@ -204,7 +204,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
             "unknown option 'nope'",
             "known: sizes, dtype, timing, launch and others",
         ),
-        ("check([load(run)], max_time='1s')", "is no run", "give a Run"),
+        ("check([commbench.load(run)], max_time='1s')", "is no run", "give a Run"),
         ("check(run, [run])", "are no rules", "give a TOML file"),
         ("check(run, expect='h100')", "used CPUs, not H100", "earlier run: against=RUN"),
         ("check(run, min_busbw='1M-1K:3GB/s')", "min_busbw: the range '1M-1K' is rev", "1K-1M"),
@@ -258,6 +258,8 @@ def test_the_keywords_are_the_options() -> None:
     measure = inspect.signature(commbench.measure).parameters
     assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)
     assert not {"nproc_per_node", "backend", "cpu_mode", "launches", "resume"} & set(measure)
+    assert "notify: Callable[[str], None] = ignore)" in str(inspect.signature(commbench.check))
+    assert str(inspect.signature(commbench.expect)).endswith(" -> Answer")
 
 
 def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
@@ -446,6 +448,7 @@ def test_import_commbench_imports_nothing_else(tmp_path: Path) -> None:
         "import sys, json, commbench\n"
         "assert 'run' in dir(commbench)\n"
         "early = [m for m in sys.modules if m.startswith('commbench.')]\n"
+        "assert issubclass(commbench.errors.UsageError, commbench.CommbenchError)\n"
         "assert commbench.load and commbench.run and commbench.Plan and commbench.CommbenchError\n"
         f"print(json.dumps([early, [m for m in {heavy} if m in sys.modules]]))"
     )
@@ -517,7 +520,7 @@ def test_an_argument_of_a_wrong_type_is_refused(call: Any, message: str) -> None
 
 
 def test_the_package_shows_its_functions_alone() -> None:
-    assert set(dir(commbench)) == {*commbench.__all__, "__version__"}
+    assert set(dir(commbench)) == {*commbench.__all__, "errors", "__version__"}
 
 
 EXAMPLES = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")

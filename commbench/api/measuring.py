@@ -22,13 +22,7 @@ from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.run_options import (
-    NOT_OF_SOAKS,
-    RUN_OPTIONS,
-    RunOptions,
-    options_for,
-    parse_options,
-)
+from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
 from commbench.validation import Annotation, as_path, readable
 
 if TYPE_CHECKING:
@@ -73,9 +67,11 @@ def takes_options(
     def describe(function: F) -> F:
         own = {**inspect.signature(function).parameters}
         del own["options"]
-        allowed = {*names}.intersection(options_for(*users, "api")).difference(own)
+        refused = {*users, "api"}
         options = [
-            o for o in map(RUN_OPTIONS.__getitem__, names) if o.name in allowed and not o.sets
+            option
+            for option in map(RUN_OPTIONS.__getitem__, names)
+            if not (option.sets or option.name in own or refused.intersection(option.refused_by))
         ]
         KEYWORDS[function.__name__] = tuple(option.name for option in options)
         usual, lines = {"plots": False, "sizes": DEFAULT_SIZES, **defaults}, []
@@ -257,19 +253,17 @@ PAIRS_OPTIONS = tuple(
 """The options of a run that `commbench pairs` takes."""
 
 
-def _require_options(
-    command: str, given: Iterable[str], known: Sequence[str], users: Sequence[str]
-) -> None:
+def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Raise UsageError for an option that the command does not take."""
     for name in given:
         if name not in known:
-            able = [each for each in options_for(*users) if each in known]
-            raise name_error("option", name, able, lists=f"`commbench {command} --help`")
+            able = [*KEYWORDS[command]]
+            raise name_error("option", name, able, lists=f"help(commbench.{command})")
 
 
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:
     """The options of a run of all pairs of ranks; UsageError for one that it does not take."""
-    _require_options("pairs", options, PAIRS_OPTIONS, users)
+    _require_options("pairs", options, PAIRS_OPTIONS)
     if options.get("resume") is not None:
         return parse_options(options, *users)
     if is_quick and "pairs" in options:
@@ -309,7 +303,7 @@ def replay_options(
 ) -> RunOptions:
     """The options of the replay of a workload, or of its file; UsageError for one that it does not
     take, and where there is no workload and nothing to resume."""
-    _require_options("replay", options, REPLAY_OPTIONS, users)
+    _require_options("replay", options, REPLAY_OPTIONS)
     if options.get("resume") is not None:
         if workload is not None:
             raise UsageError("a run that is resumed has its workload", "leave out the file")
@@ -351,7 +345,7 @@ SOAK_OPTIONS = tuple(n for n, o in RUN_OPTIONS.items() if not o.sets and n not i
 
 def soak_options(*users: str, **options: Any) -> RunOptions:
     """The options of a soak; UsageError for one that it does not take."""
-    _require_options("soak", options, SOAK_OPTIONS, users)
+    _require_options("soak", options, SOAK_OPTIONS)
     given = dict(options)
     if {"resume", "duration", "cycles"}.isdisjoint(n for n, v in options.items() if v is not None):
         given["duration"] = SOAK_S

@@ -298,11 +298,6 @@ VARIED_OPTIONS = {option.flag[2:]: option for option in _FIELDS.values() if opti
 """The options that `commbench sweep --vary` takes, by their flags without dashes."""
 
 
-def options_for(*users: str) -> list[str]:
-    """The names of the options that none of these users refuses."""
-    return [n for n, o in RUN_OPTIONS.items() if not {*users}.intersection(o.refused_by)]
-
-
 def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     """The options with these values, by their Python names; None: not given.
 
@@ -311,8 +306,9 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     """
     for name in given:
         if name not in RUN_OPTIONS:
+            known = [n for n, o in RUN_OPTIONS.items() if not {*users}.intersection(o.refused_by)]
             alike = {"operation": "op", "ranks": "nproc_per_node"}
-            raise name_error("argument", name, options_for(*users), alike, "help(commbench.run)")
+            raise name_error("argument", name, known, alike, "help(commbench.run)")
     if given.get("resume") is not None:
         users += ("resume",)
     values: dict[str, Any] = {}
