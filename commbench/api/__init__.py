@@ -44,32 +44,23 @@ if TYPE_CHECKING:
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.measuring import (
-        init,
-        measure,
-        pairs,
-        plan_options,
-        replay,
-        run,
-        run_options,
-        soak,
-    )
+    from commbench.api.measuring import init, measure, pairs, replay, run, run_options, soak
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
+    from commbench.runner.planning import plan_run
     from commbench.runner.smoke import SmokeResult
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
-    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
+    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict",
     "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
     "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
-    "api.measuring": (
-        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
-    ),
+    "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
+    "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "api.foresee": ("advise", "fit_model", "predict"),
 }  # fmt: skip
