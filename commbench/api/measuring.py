@@ -257,8 +257,7 @@ def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -
     """Raise UsageError for an option that the command does not take."""
     for name in given:
         if name not in known:
-            lists = f"help(commbench.{command})"
-            raise name_error("option", name, [*KEYWORDS[command]], lists=lists)
+            raise name_error("option", name, [*KEYWORDS[command]], {}, f"help(commbench.{command})")
 
 
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:

@@ -262,9 +262,7 @@ def measure_on_group(
         )
     others = (None, dist.GroupMember.NON_GROUP_MEMBER)
     if not isinstance(group, dist.ProcessGroup) and group not in others:
-        raise UsageError(
-            f"group cannot be {brief(group)}", "give a ProcessGroup; None is the default group"
-        )
+        raise UsageError(f"group cannot be {brief(group)}", "give a ProcessGroup, or None")
     if dist.get_rank(group) < 0:
         raise UsageError(
             "this rank is not in the process group", "call measure() on the ranks of the group only"
