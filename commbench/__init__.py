@@ -30,7 +30,7 @@ __all__ = [
     "replay", "report", "resume_sweep", "run", "smoke", "soak", "sweep", "workload",
 ]  # fmt: skip
 _MODULES = dict.fromkeys(__all__, "commbench.api") | {
-    "Plan": "commbench.plan.plan", "CommbenchError": "commbench.errors",
+    "Plan": "commbench.plan.plan", "CommbenchError": "commbench.errors", "errors": "commbench",
 }  # fmt: skip
 """Where each public name is defined."""
 
@@ -56,4 +56,4 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_MODULES, "__version__"]

@@ -78,19 +78,23 @@ class UsageError(CommbenchError):
     def name_option(self, options: Mapping[str, Any]) -> None:
         """Name the option that is wrong: the only one that has the value, or has it as a part."""
         found = [
-            option
+            (option, given)
             for option, given in options.items()
             if type(given) in (str, int, float, list, tuple, dict)
-            and str(self.value) in (str(given), *re.split("[][{}(),:=' ]+", str(given)))
+            and str(self.value)
+            in (*map(str, _parts(given)), *re.split("[][{}(),:=' ]+", str(given)))
         ]
         if self.value is not None and len(found) == 1:
-            self.begin_with(found[0])
+            self.begin_with(*found[0])
 
-    def begin_with(self, option: str) -> None:
-        """Put the option that is wrong before the message, unless that names one."""
+    def begin_with(self, option: str, given: object) -> None:
+        """Put the option that is wrong before the message, unless that names one, and the value as
+        it was given."""
         if not self.about:
-            message = self.texts[0].removeprefix(f"{option[2:].replace('-', ' ')} ")
-            joint = " " if message.startswith(f"{self.value!r:.80}") else ": "
+            own = next((p for p in _parts(given) if str(p).strip("[]()") == self.value), self.value)
+            message = self.texts[0].replace(_quoted(self.value), _quoted(own), 1)
+            message = message.removeprefix(f"{option[2:].replace('-', ' ')} ")
+            joint = " " if message.startswith(_quoted(own)) else ": "
             self.about, self.texts = option, (f"{option}{joint}{message}", self.texts[1])
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:
@@ -275,7 +279,9 @@ def name_error(
     close = (synonyms or {}).get(name.lower()) or closest(name, known)
     guess = f"did you mean {close}? " if close else ""
     is_long = lists and len(known) > MOST_NAMES
-    rest = f"{lists} lists all {len(known)}" if is_long else f"known: {', '.join(known)}"
+    some = "" if close else f"known: {', '.join(known[:4])} and others; "
+    count = "" if lists.startswith("help(") else f" {len(known)}"  # help has other names, too
+    rest = f"{some}{lists} lists all{count}" if is_long else f"known: {', '.join(known)}"
     error = UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
     error.value, error.about = name, kind if kind.startswith("--") else ""
     return error
@@ -284,10 +290,21 @@ def name_error(
 def wrong_value(value: object, trouble: str, hint: str, kind: str = "") -> UsageError:
     """The error for a value of an option that a caller knows; the message is the `kind` of the
     value, or its option, the value and `trouble`."""
-    error = UsageError(f"{kind} {value!r:.80} {trouble}".lstrip(), hint)
+    error = UsageError(f"{kind} {_quoted(value)} {trouble}".lstrip(), hint)
     error.value = value
     error.about = kind if kind.startswith("--") else ""
     return error
+
+
+def _quoted(value: object) -> str:
+    """A value of any kind in one short line."""
+    first, more, _ = repr(value).partition("\n")
+    return f"{first:.80}{' …' * bool(more)}"
+
+
+def _parts(given: Any) -> list[Any]:
+    """What was given, and its items."""
+    return [given, *(given if isinstance(given, list | tuple) else ())]
 
 
 def value_error(field: str, trouble: str, hint: str) -> UsageError:

@@ -138,7 +138,8 @@ def _range_ends(low: str, high: str, step: str = "") -> tuple[int, int]:
     """The ends of a range; UsageError where it is reversed."""
     first, last = parse_size(low), parse_size(high)
     if first > last:
-        raise UsageError(f"the range {low}-{high}{step} is reversed", f"write {high}-{low}{step}")
+        hint = f"write {high}-{low}{step}"
+        raise wrong_value(f"{low}-{high}{step}", "is reversed", hint, "the range")
     return first, last
 
 

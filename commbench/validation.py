@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as shortened
+from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest, name_error, value_error
@@ -137,7 +138,7 @@ def is_within_limits(value: Any) -> bool:
 def brief(value: Any) -> str:
     """A value of any size and depth, shortened to at most 40 characters."""
     try:
-        return shortened(value)[:40]
+        return shortened(value).partition("\n")[0][:40]
     except ValueError:  # Python writes no integer of more than 4300 digits
         return "a number with too many digits"
 
@@ -178,6 +179,9 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
     usual |= {*(function.__kwdefaults__ or ())}
     takes_any, lists = code.co_flags & CO_VARKEYWORDS, f"help({_public_name(function)})"
 
+    made = signature(function)
+    options = {n: str(p.annotation) for n, p in made.parameters.items() if n not in annotations}
+
     def require_call(given: Sequence[Any], named: Mapping[str, Any]) -> None:
         for argument in named:
             if argument in places[: len(given)]:
@@ -204,6 +208,8 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         pairs = [*zip((*places, *[more] * len(given)), values, strict=False), *others.items()]
         for argument, value in pairs:
             _require_type(argument, value, str(annotations.get(argument, "Any")))
+            if value is None and "None" not in (kinds_of := options.get(argument, "None")):
+                refuse_type(argument, value, kinds_of)
         try:
             return function(*values, **others)
         except UsageError as error:
@@ -212,7 +218,6 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
 
     checked.__module__ = module or function.__module__
     if "self" not in names and "__signature__" not in vars(function):
-        made = signature(function)
         kinds = readable(made.parameters.values())
         returned = Annotation(made.return_annotation)
         checked.__signature__ = Signature(kinds, return_annotation=returned)  # type: ignore[attr-defined]
@@ -227,8 +232,14 @@ class Annotation(str):
 
 
 def readable(parameters: Iterable[Parameter]) -> list[Parameter]:
-    """The parameters with annotations that are printed so."""
-    return [each.replace(annotation=Annotation(each.annotation)) for each in parameters]
+    """The parameters with annotations that are printed so, and functions as their names."""
+    return [
+        each.replace(
+            annotation=Annotation(each.annotation),
+            default=Annotation(d.__name__) if isinstance(d := each.default, FunctionType) else d,
+        )
+        for each in parameters
+    ]
 
 
 def _public_name(function: Callable[..., Any]) -> str:

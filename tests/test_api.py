@@ -191,17 +191,34 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
         ("sweep(vary={'colour': 'red'})", "unknown option to vary", "help(commbench.sweep) lists"),
         ("load(run).soak()", "is no soak", '`commbench.soak(duration="1h")` makes one'),
-        ("check(run, max_slowdown=-1, against=run)", "max_slowdown='-1' is below 0 %", "0.1"),
+        ("check(run, max_slowdown=-1, against=run)", "max_slowdown=-1 is below 0 %", "0.1"),
         ("check(run, max_time='1K:1parsec')", "max_time: time '1parsec' has an unknown", "1ms"),
         ("advise(run, backward='x')", "backward='x' is not a time", "4.2ms"),
         ("fleet(run, false_alarms='x')", "false_alarms='x' is not a percentage", "10%"),
         ("explain(run, peak='x')", "peak: unknown link 'x'", "commbench links"),
-        ("run(sizes=1.5)", "sizes='1.5' is not a whole number of bytes", "nearest: 1"),
+        ("run(sizes=[])", "sizes=[] are empty", "8,1K"),
+        ("run(op=None)", "op cannot be None", "give a text or a list"),
+        ("run(size=1)", "unknown argument 'size'", "did you mean sizes? help(commbench.run) lists"),
+        (
+            "pairs(nope=1)",
+            "unknown option 'nope'",
+            "known: sizes, dtype, timing, launch and others",
+        ),
+        ("check([commbench.load(run)], max_time='1s')", "is no run", "give a Run"),
+        ("check(run, [run])", "are no rules", "give a TOML file"),
+        ("check(run, expect='h100')", "used CPUs, not H100", "earlier run: against=RUN"),
+        ("check(run, min_busbw='1M-1K:3GB/s')", "min_busbw: the range '1M-1K' is rev", "1K-1M"),
+        ("run(sizes='100T', nproc_per_node=2)", "nothing is left", "smaller sizes or fewer ranks"),
+        ("run(sizes=1.5)", "sizes=1.5 is not a whole number of bytes", "nearest: 1"),
         ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
         ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
         ("sweep(vary={'calls': 'a'})", "only one setting", "several"),
         ("predict('published:h100', ranks=['8', None])", "'8,None' are no numbers of", "8,64"),
-        ("predict('published:h100', ranks=8, sizes=[1.5])", "'1.5' is not a whole number", ": 1"),
+        (
+            "predict('published:h100', ranks=8, sizes=[1.5])",
+            "sizes=[1.5] is not a whole number",
+            ": 1",
+        ),
         ("predict('published:h100', ranks=8, sizes=b'1K')", "sizes cannot be b'1K'", "give a"),
         ("load(5)", "run=5 is no run", "give a Run"),
         ("compare(5, 6)", "a=5 is no run", "give a Run"),
@@ -241,6 +258,8 @@ def test_the_keywords_are_the_options() -> None:
     measure = inspect.signature(commbench.measure).parameters
     assert {"op", "sizes", "iters", "group", "output", "label"} < set(measure)
     assert not {"nproc_per_node", "backend", "cpu_mode", "launches", "resume"} & set(measure)
+    assert "notify: Callable[[str], None] = ignore)" in str(inspect.signature(commbench.check))
+    assert str(inspect.signature(commbench.expect)).endswith(" -> Answer")
 
 
 def test_a_recorded_run_is_a_frame_and_plots(tmp_path: Path) -> None:
@@ -429,6 +448,7 @@ def test_import_commbench_imports_nothing_else(tmp_path: Path) -> None:
         "import sys, json, commbench\n"
         "assert 'run' in dir(commbench)\n"
         "early = [m for m in sys.modules if m.startswith('commbench.')]\n"
+        "assert issubclass(commbench.errors.UsageError, commbench.CommbenchError)\n"
         "assert commbench.load and commbench.run and commbench.Plan and commbench.CommbenchError\n"
         f"print(json.dumps([early, [m for m in {heavy} if m in sys.modules]]))"
     )
@@ -500,7 +520,7 @@ def test_an_argument_of_a_wrong_type_is_refused(call: Any, message: str) -> None
 
 
 def test_the_package_shows_its_functions_alone() -> None:
-    assert set(dir(commbench)) == {*commbench.__all__, "__version__"}
+    assert set(dir(commbench)) == {*commbench.__all__, "errors", "__version__"}
 
 
 EXAMPLES = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
         runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
         return Contents(found, runs)
     if len(what) != 1:
-        known = "a report is about one run, several runs, one check or one sweep"
+        known = "a report is about one run, several runs or comparisons, one check or one sweep"
         hint = "make a report of each" if what else "name at least one run"
         raise UsageError(known, hint)
     match what[0]:

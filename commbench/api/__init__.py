@@ -26,7 +26,7 @@ from commbench.api.runs import (
     report,
     texts,
 )
-from commbench.errors import UsageError
+from commbench.errors import UsageError, wrong_value
 from commbench.readers.source import ImportHints
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -44,32 +44,23 @@ if TYPE_CHECKING:
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.measuring import (
-        init,
-        measure,
-        pairs,
-        plan_options,
-        replay,
-        run,
-        run_options,
-        soak,
-    )
+    from commbench.api.measuring import init, measure, pairs, replay, run, run_options, soak
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
+    from commbench.runner.planning import plan_run
     from commbench.runner.smoke import SmokeResult
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
-    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
+    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict",
     "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
     "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
-    "api.measuring": (
-        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
-    ),
+    "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
+    "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "api.foresee": ("advise", "fit_model", "predict"),
 }  # fmt: skip
@@ -226,7 +217,7 @@ def check(
     from commbench.analysis.load import as_loaded_run
     from commbench.answers.check.expected import PUBLISHED
     from commbench.answers.check.gate import CHECKED, check
-    from commbench.answers.check.rules import LIMITS, select_rules
+    from commbench.answers.check.rules import LIMITS, Rule, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
 
     if undecided is not None:
@@ -241,6 +232,8 @@ def check(
         demands = {name: texts(values) for name, values in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
+    elif not all(isinstance(rule, Rule) for rule in rules):
+        raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     hardware = None

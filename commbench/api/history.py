@@ -14,7 +14,7 @@ from commbench.answers.history.history import Trend, find_baseline, find_trend
 from commbench.answers.history.records import Added, HistoryRun, System
 from commbench.answers.history.store import HISTORY, History, Keep, open_history
 from commbench.api.runs import ignore, load_rows
-from commbench.errors import CommbenchError, UsageError
+from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.operations import find_operation
@@ -125,10 +125,10 @@ def forget(
             own = [run for run in known if str(run.id) == name]
             if not (own := own or [run for run in known if run.label == name]):
                 hint = "`commbench history list` has them"
-                raise UsageError(f"{history.path} has no run {name!r}", hint)
+                raise RecordsError(f"{history.path} has no run {name!r}", hint)
             found |= {run.id: run for run in own}
         if not found:
-            raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
+            raise RecordsError(f"{history.path} has no run of {node!r}", _known(history))
         history.forget([*found.values()])
         return [*found.values()]
 

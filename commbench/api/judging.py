@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
     from commbench.answers.check.rules import Rule
     from commbench.answers.expect.curves import Curve, OnCurves
+    from commbench.answers.expect.expectation import Answer
     from commbench.answers.fleet.fleet import FleetResult
     from commbench.answers.preflight.preflight import PreflightResult
     from commbench.api.runs import AnyRun
@@ -155,7 +156,7 @@ def expect(
     busbw: str | float | None = None,
     algbw: str | float | None = None,
     time: str | float | None = None,
-) -> expectation.Answer:
+) -> Answer:
     """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
     plausible (docs/models.md).
 

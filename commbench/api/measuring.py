@@ -21,7 +21,7 @@ from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
 from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
-from commbench.runner.planning import PlannedRun, RunListener
+from commbench.runner.planning import RunListener
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
 from commbench.validation import Annotation, as_path, readable
 
@@ -257,7 +257,7 @@ def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -
     """Raise UsageError for an option that the command does not take."""
     for name in given:
         if name not in known:
-            raise name_error("option", name, [*known], lists=f"`commbench {command} --help`")
+            raise name_error("option", name, [*KEYWORDS[command]], {}, f"help(commbench.{command})")
 
 
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:
@@ -382,10 +382,3 @@ def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
     recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
     require_correct(recorded)
     return recorded
-
-
-def plan_options(options: RunOptions) -> PlannedRun:
-    """What a run with these options would measure, and on which ranks. Starts nothing."""
-    from commbench.runner.planning import plan_run
-
-    return plan_run(options)

@@ -23,11 +23,11 @@ _OPTION = re.compile(
     r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
     | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
       (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
-      (?:[ =](?P<value>'[^']*'|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
+      (?:[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
     re.VERBOSE,
 )
 """A command; or an option, perhaps with a word that may be its value."""
-_NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
+_NOT_QUOTED = re.compile(r"'.*'|\[.*|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
 
 

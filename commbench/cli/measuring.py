@@ -165,7 +165,7 @@ def print_plan(options: RunOptions) -> None:
     from commbench.host.procfs import read_free_bytes
     from commbench.plan.cases import require_ready_case
 
-    planned = api.plan_options(options)
+    planned = api.plan_run(options)
     line = shlex.join(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     first = own.rank * own.ranks_per_node

@@ -135,7 +135,7 @@ class Option(NamedTuple):
         except (TypeError, ValueError):
             value = given
         except UsageError as error:
-            error.begin_with(self.flag)
+            error.begin_with(self.flag, given)
             raise
         if not _is_of_type(value, self.type):
             refuse_type(self.flag, given, self.annotation)

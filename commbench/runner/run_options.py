@@ -304,7 +304,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     """
     for name in given:
         if name not in RUN_OPTIONS:
-            known, alike = list(RUN_OPTIONS), {"operation": "op", "ranks": "nproc_per_node"}
+            known = [n for n, o in RUN_OPTIONS.items() if not {*users}.intersection(o.refused_by)]
+            alike = {"operation": "op", "ranks": "nproc_per_node"}
             raise name_error("argument", name, known, alike, "help(commbench.run)")
     if given.get("resume") is not None:
         users += ("resume",)

@@ -30,6 +30,7 @@ from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
+from commbench.validation import brief
 from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
 from commbench.worker.device import Accelerator, Device
@@ -185,7 +186,7 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
 
 def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
     first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-    hint = "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs"
+    hint = "ask for smaller --sizes or fewer ranks"
     if all(case.status == UNSUPPORTED for case in cases):
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):
@@ -256,6 +257,9 @@ def measure_on_group(
             "there is no process group to measure",
             "call torch.distributed.init_process_group() first, or use commbench.run()",
         )
+    others = (None, dist.GroupMember.NON_GROUP_MEMBER)
+    if not isinstance(group, dist.ProcessGroup) and group not in others:
+        raise UsageError(f"group cannot be {brief(group)}", "give a ProcessGroup, or None")
     if dist.get_rank(group) < 0:
         raise UsageError(
             "this rank is not in the process group", "call measure() on the ranks of the group only"

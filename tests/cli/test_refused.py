@@ -29,7 +29,7 @@ REFUSED = {
         1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
         --sizes 1K --sizes 1Q: --sizes '1Q' has an unknown unit ~ units are K, M, G, T
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
-        --sizes 1G-1K:x2: --sizes: the range 1G-1K:x2 is reversed ~ write 1K-1G:x2
+        --sizes 1G-1K:x2: --sizes: the range '1G-1K:x2' is reversed ~ write 1K-1G:x2
         -b 64M: -b 64M is more than -e 32M ~ write for example -b 8 -e 128M
         -o results/x: --reduce-op: unknown reduce op 'results/x' ~ a folder is --output
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
@@ -131,10 +131,10 @@ REFUSED = {
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete
         forget: which runs are forgotten?
-        forget 99: |has no run '99'
         export --op all: --op: unknown operation 'all'
     """,
     (6, "history"): """
+        forget 99: |has no run '99'
         show --db none.sqlite: there is no history none.sqlite
         show --db results: cannot use the history results: Is a directory
         add nothing: there is no file, folder or run 'nothing'

@@ -94,7 +94,11 @@ WRITE = "write {0}GB/s (bytes), {0}Gbit/s (bits), or a name of `commbench links`
         ("nvlnk4", "unknown link 'nvlnk4'", "did you mean nvlink4? `commbench links` lists all 52"),
         ("-3GB/s", "peak '-3GB/s' is not a bandwidth", "write for example 450GB/s"),
         ("1e3GB/s", "peak '1e3GB/s' is not a bandwidth", "write for example 450GB/s"),
-        ("", "unknown link ''", "`commbench links` lists all 52"),
+        (
+            "",
+            "unknown link ''",
+            "known: nvlink1, p100, nvlink2, v100 and others; `commbench links` lists all 52",
+        ),
     ],
 )
 def test_a_peak_that_could_be_read_in_two_ways_is_refused(

@@ -271,7 +271,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
         ({"iters": "many"}, "", "--iters cannot be 'many'"),
         ({"iters": 2.5}, "", "--iters cannot be 2.5"),
         ({"check": "no"}, "", "--check cannot be 'no'"),
-        ({"op": 7}, "", "--op: unknown operation '7'"),
+        ({"op": 7}, "", "--op: unknown operation 7"),
         ({"sizes": -1}, "", "--sizes: size -1 is below 1"),
         ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
         ({"format": "text", "dry_run": True}, "api", "--dry-run is for the command line only"),

@@ -97,6 +97,7 @@ def main() -> None:
     said.append({"name": "grown", "mib": resident_mib() - resident})
     for name, wrong in {
         "other plan": {"sizes": "1K" if rank else "2K"},
+        "no group": {"group": [0, 1]},
         "unknown": {"op": "all_reduction"},
         "option": {"launches": 3},
         "folder": {"sizes": "1K", "iters": 1, "output": out / "run"},

@@ -86,6 +86,7 @@ def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) ->
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [("other plan", "UnavailableError", "has a different plan: sizes="),
+     ("no group", "UsageError", "group cannot be [0, 1]"),
      ("unknown", "UsageError", "unknown operation 'all_reduction'"),
      ("option", "UsageError", "launches cannot be used with commbench.measure"),
      ("folder", "RecordsError", ""),

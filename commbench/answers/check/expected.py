@@ -107,7 +107,9 @@ def expectation_rules(
         is_cpu, named = run.header.plan.device == "cpu", unique_gpu(run.header.devices)
         if gpu and (is_cpu or named not in (None, gpu)):
             ran = named.what if named else "CPUs"
-            raise UsageError(f"the run {run.name} used {ran}, not {gpu.what}", "write --expect run")
+            hint = "judge it by an earlier run: --against RUN"
+            hint = "write --expect run" if hardware_of(run) else hint
+            raise UsageError(f"the run {run.name} used {ran}, not {gpu.what}", hint)
         if hardware is None:
             where = "this CPU" if is_cpu else "this hardware"
             nothing = f"no published figures for {run.header.plan.backend} on {where}"

@@ -257,7 +257,7 @@ def steps_note(rule: Rule, rows: Sequence[Any]) -> str:
         return ""
     steps = list(dict.fromkeys(f"{row.step} {row.variant}" for row in rows if row.step))
     listed = list_some(steps, _MOST_STEPS)
-    return f" Its steps: {listed}." if steps else " It replays no step of a workload."
+    return f"; its steps: {listed}" if steps else "; it replays no step of a workload"
 
 
 def as_text(key: str, value: Any) -> str:

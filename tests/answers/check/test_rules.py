@@ -59,7 +59,7 @@ def test_an_option_is_a_rule(
         ("min_busbw", "all_reduce:1M-1G:3", "bandwidth '3' has no unit"),
         ("min_busbw", "3GiB/s", "bandwidth '3GiB/s' has an unclear unit 'GiB/s'"),
         ("min_busbw", "0GB/s", "bandwidth '0GB/s' is not above 0"),
-        ("min_busbw", "1G-1M:3GB/s", "the range 1G-1M is reversed"),
+        ("min_busbw", "1G-1M:3GB/s", "the range '1G-1M' is reversed"),
         ("min_busbw", "-:3GB/s", "'-' is not a range of sizes"),
         ("min_busbw", "1MB-:3GB/s", "'1MB' could mean a power of 1000 or of 1024"),
         ("max_time", "80", "time '80' has no unit"),
@@ -115,7 +115,7 @@ def test_a_file_holds_several_rules(tmp_path: Path) -> None:
         ("[[rule]]\nmax_slowdown = true", "{}, rule 1: max_slowdown is True"),
         ("[[rule]]\nmax_time = '1s'\noptional = 'yes'", "{}, rule 1: optional is 'yes'"),
         ("[[rule]]\nmax_time = '1s'\nsizes = '1G-1K'",
-         "{}, rule 1: the range 1G-1K is reversed"),
+         "{}, rule 1: the range '1G-1K' is reversed"),
         ("[[rule]]\nmax_time = '1s'\n[[rule]]\nmax_time = '2'",
          "{}, rule 2: time '2' has no unit"),
         ("[[rule", "{} is not valid TOML: "),
@@ -196,6 +196,6 @@ def test_a_rule_applies_to_steps_by_name_and_variant(
 def test_the_steps_that_there_are_are_named() -> None:
     rows = [SimpleNamespace(step=name, variant="calls") for name in ("train", "evaluate", "")]
     rule = parse_rule("max_time", "step=trian:3ms")
-    assert steps_note(rule, rows) == " Its steps: train calls, evaluate calls."
-    assert steps_note(rule, rows[2:]) == " It replays no step of a workload."
+    assert steps_note(rule, rows) == "; its steps: train calls, evaluate calls"
+    assert steps_note(rule, rows[2:]) == "; it replays no step of a workload"
     assert steps_note(parse_rule("max_time", "all_reduce:3ms"), rows) == ""
