@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.groups import lazy_gloo
 
 TIMEOUT = timedelta(seconds=60)
@@ -26,7 +26,7 @@ def communicators(ranks: int) -> tuple[Communicator, ...]:
         groups = list(
             pool.map(lambda r: dist.ProcessGroupGloo(store, r, ranks, TIMEOUT), range(ranks))
         )
-    cpu = Cpu()
+    cpu = Device()
     return tuple(Communicator(r, ranks, cpu, control=group) for r, group in enumerate(groups))
 
 

@@ -20,7 +20,7 @@ from commbench.plan.operations import COLLECTIVES
 from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Accelerator, Cpu
+from commbench.worker.device import Accelerator, Device
 from commbench.worker.verify import VerificationData, fill, verify_together
 
 GRAPHS = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--launch", "graph")
@@ -43,7 +43,7 @@ def case_and_buffers(operation: str, size: int) -> tuple[Case, Buffers]:
         world_size=2,
     )  # fmt: skip
     (case,) = plan.cases()
-    return case, Arena(Communicator(1, 2, Cpu()), (case,)).buffers(case)
+    return case, Arena(Communicator(1, 2, Device()), (case,)).buffers(case)
 
 
 class Module:
@@ -163,7 +163,7 @@ def test_calls_queued_together_may_round_otherwise_than_one_by_one(
     def leave(numbers: list[float]) -> Callable[[], object]:
         return lambda: buffers.receive.copy_(torch.tensor(numbers))
 
-    result = verify_together([(case, buffers, 0)], 8, leave(expected), leave(found), Cpu())
+    result = verify_together([(case, buffers, 0)], 8, leave(expected), leave(found), Device())
     assert result.wrong == wrong
     assert (result.first is None) == (wrong == 0)
 
@@ -177,5 +177,5 @@ def test_a_graph_that_does_nothing_finds_no_result_of_the_calls_before() -> None
             fill(block, data.expected(BlockOrigin(0, rank)))
 
     parts = [(case, buffers, 0)]
-    assert verify_together(parts, 2, gather, gather, Cpu()).wrong == 0
-    assert verify_together(parts, 2, gather, lambda: None, Cpu()).wrong == 32
+    assert verify_together(parts, 2, gather, gather, Device()).wrong == 0
+    assert verify_together(parts, 2, gather, lambda: None, Device()).wrong == 32

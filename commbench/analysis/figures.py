@@ -69,16 +69,18 @@ class Overlap(NamedTuple):
 
 
 def find_overlap(
-    communication: Summary, computation: Summary, both: Summary, batches: Sequence[Batch]
-) -> Overlap | None:
+    communication: Summary, computation: Summary, both: Summary, batches: Sequence[Batch],
+    usual_spread: float = 0.0,
+) -> Overlap | None:  # fmt: skip
     """The figures, from the times of each alone and of both, and the batches of both; None where a
-    time is 0 or the batches do not tell when the computation ended."""
+    time is 0 or the batches do not tell when the computation ended. `usual_spread` is that of
+    statistics.launch_half_width."""
     a, b, t = communication.estimate, computation.estimate, both.estimate
-    ended = median_of([batch.computation_s for batch in batches], batches)
+    ended = median_of([batch.computation_s for batch in batches], batches, usual_spread)
     if not (ended and a.value and b.value and t.value):
         return None
     arrivals = [batch.communication_s for batch in batches]
-    arrived = median_of(arrivals, batches) if all(arrivals) else None
+    arrived = median_of(arrivals, batches, usual_spread) if all(arrivals) else None
     saved = a.value + b.value - t.value
     return Overlap(
         communication_s=arrived,
@@ -104,15 +106,18 @@ def _clip(value: float) -> float:
     return max(0.0, min(1.0, value))
 
 
-def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> Estimate | None:
-    """The median of samples that come in these batches, with its interval; None without samples."""
+def median_of(
+    samples: Sequence[Sequence[float]], batches: Sequence[Batch], usual_spread: float
+) -> Estimate | None:
+    """The median of samples that come in these batches, with its interval; None without samples.
+    `usual_spread` is that of statistics.launch_half_width."""
     ordered = sorted(chain.from_iterable(samples))
     middle = median(ordered) if ordered else 0.0
     if not middle:
         return None
     by_launch = collect(zip((batch.launch for batch in batches), samples, strict=True))
     launches = [sorted(chain.from_iterable(own)) for own in by_launch.values()]
-    return Estimate(middle, *median_ci(samples, launches))
+    return Estimate(middle, *median_ci(samples, launches, usual_spread))
 
 
 BUS_BOUND = "bus bandwidth"

@@ -70,7 +70,8 @@ class ResultRow:
         communication, computation = (row.time for row in self.parts or (self, self))
         if not (self.parts and self.time and communication and computation):
             return None
-        return figures.find_overlap(communication, computation, self.time, self.measurement.batches)
+        batches = self.measurement.batches
+        return figures.find_overlap(communication, computation, self.time, batches, self._spread)
 
     @property
     def queued_share(self) -> float | None:
@@ -175,7 +176,7 @@ class ResultRow:
                     batch.group_samples_s[(n := len(batch.samples_s)) * index : n * (index + 1)]
                     for batch in batches
                 ]
-                found[ranks] = figures.median_of(samples, batches) or Estimate(0.0)
+                found[ranks] = figures.median_of(samples, batches, self._spread) or Estimate(0.0)
                 continue
             weighted: list[float] = []
             for batch in batches:
@@ -218,11 +219,16 @@ class ResultRow:
         return find_stop_reason(self.header, self.measurement)
 
     @property
+    def _spread(self) -> float:
+        """What the log medians of launches usually differ by."""
+        return usual_launch_spread(self.header.plan.backend)
+
+    @property
     def known_time(self) -> Estimate | None:
         """The time with an interval that covers what launches usually differ by."""
-        time, spread = self.time, usual_launch_spread(self.header.plan.backend)
+        time = self.time
         return time and cover_launches(
-            time.estimate, len(self.launch_medians), spread,
+            time.estimate, len(self.launch_medians), self._spread,
             time.iterations, time.minimum, time.maximum,
         )  # fmt: skip
 

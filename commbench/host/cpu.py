@@ -19,26 +19,25 @@ from typing import NamedTuple
 from commbench.errors import UnavailableError
 from commbench.host.procfs import HOST, find_cpu_statistics, read_cpu_ticks, read_throttled_ns
 
-REALTIME_PRIORITY = 10
-
 
 class CpuMode(NamedTuple):
     """How the threads of a rank are scheduled."""
 
-    policy: int | None
-    """The scheduling policy; None: it is not changed."""
     is_pinned: bool
     """Whether each rank keeps to one core, round robin by its local rank."""
+    policy: str = ""
+    """The scheduling policy, by its name in the module os; empty: it is not changed."""
+    priority: int = 0
 
 
 PLAIN = "plain"
 """The mode that the others are compared with: ranks without any setting."""
 MODES = {
-    "quiet": CpuMode(os.SCHED_BATCH, is_pinned=True),
-    PLAIN: CpuMode(None, is_pinned=False),
-    "realtime": CpuMode(os.SCHED_FIFO, is_pinned=True),
-    "batch": CpuMode(os.SCHED_BATCH, is_pinned=False),
-    "pinned": CpuMode(None, is_pinned=True),
+    "quiet": CpuMode(is_pinned=True, policy="SCHED_BATCH"),
+    PLAIN: CpuMode(is_pinned=False),
+    "realtime": CpuMode(is_pinned=True, policy="SCHED_FIFO", priority=10),
+    "batch": CpuMode(is_pinned=False, policy="SCHED_BATCH"),
+    "pinned": CpuMode(is_pinned=True),
 }
 """By name, in the order of plan.plan.CPU_MODES."""
 
@@ -53,35 +52,27 @@ def cpu_mode_calls(name: str) -> list[str]:
     """What a program calls to be scheduled so: lines of Python."""
     mode = MODES[name]
     calls = ["os.sched_setaffinity(0, [local_rank])"] if mode.is_pinned else []
-    if mode.policy == os.SCHED_BATCH:
-        calls.append("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
-    elif mode.policy == os.SCHED_FIFO:
-        calls.append(
-            f"os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param({REALTIME_PRIORITY}))"
-        )
-    return calls
+    policy = f"os.{mode.policy}, os.sched_param({mode.priority})"
+    return [*calls, f"os.sched_setscheduler(0, {policy})"] if mode.policy else calls
 
 
-def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
-    """Apply a CPU mode to this process; returns the cores it may then use.
+def apply_cpu_mode(cpu_mode: str, local_rank: int) -> CpuMode:
+    """Apply a CPU mode to this process, and return it.
 
     Raises UnavailableError where SCHED_FIFO is not permitted.
     """
     mode, cores = MODES[cpu_mode], sorted(os.sched_getaffinity(0))
     if mode.is_pinned:
-        cores = [cores[local_rank % len(cores)]]
-        os.sched_setaffinity(0, cores)
-    if mode.policy is None:
-        return tuple(cores)
-    realtime = mode.policy == os.SCHED_FIFO
+        os.sched_setaffinity(0, [cores[local_rank % len(cores)]])
     try:
-        os.sched_setscheduler(0, mode.policy, os.sched_param(REALTIME_PRIORITY * realtime))
+        if mode.policy:
+            os.sched_setscheduler(0, getattr(os, mode.policy), os.sched_param(mode.priority))
     except PermissionError:
         raise UnavailableError(
             f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",
             "allow it (ulimit -r, CAP_SYS_NICE), or use --cpu-mode quiet, which needs no privilege",
         ) from None
-    return tuple(cores)
+    return mode
 
 
 UNKNOWN = -1
@@ -110,10 +101,8 @@ class CpuCounters:
 
     def since(self, before: list[int]) -> list[int]:
         """The differences to an earlier reading; UNKNOWN where one of the two is."""
-        return [
-            max(0, now - then) if then != UNKNOWN and now != UNKNOWN else UNKNOWN
-            for then, now in zip(before, self.read(), strict=True)
-        ]
+        pairs = zip(before, self.read(), strict=True)
+        return [UNKNOWN if UNKNOWN in (then, now) else max(0, now - then) for then, now in pairs]
 
 
 def _queued_ns(tasks: Path) -> int:

@@ -155,9 +155,8 @@ def addresses() -> list[NetworkInterface]:
         entry = entries[start : start + _ENTRY].tobytes()
         name = entry[:_NAME].split(b"\0")[0].decode(errors="replace")
         # An alias such as eth0:1 is an address of eth0.
-        found.append(
-            NetworkInterface(name.split(":")[0], socket.inet_ntoa(entry[_IPV4_AT : _IPV4_AT + 4]))
-        )
+        address = socket.inet_ntoa(entry[_IPV4_AT : _IPV4_AT + 4])
+        found.append(NetworkInterface(name.split(":")[0], address))
     for line in lines:
         digits, *_, name = line.split()
         found.append(NetworkInterface(name, str(ipaddress.IPv6Address(int(digits, 16)))))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from commbench.host import procfs
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import host_facts
-from commbench.host.procfs import read_cpu_limit
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
@@ -134,17 +133,18 @@ def find_busiest(
 def read_facts(host: Path = procfs.HOST) -> HostFacts:
     """Read everything that can be found; takes a little more than WATCH_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    limit = read_cpu_limit(host)
+    limit = procfs.read_cpu_limit(host)
     own = host_facts()
     known: dict[str, Any] = {
         **{name: own[name] or None for name in ("host", "machine", "kernel", "processor")},
         "cores": usable,
         "host_cores": os.sysconf("SC_NPROCESSORS_ONLN"),
         "cpu_limit": limit.cores,
+        "clock_read_s": measure_clock(time.perf_counter_ns),
         "throttled_share": limit.throttled_share,
         "load": os.getloadavg(),
     }
-    known |= _read_processors(host, usable) | _read_clock(host) | _read_scheduler(host)
+    known |= _read_processors(host, usable) | _read_scheduler(host)
     return HostFacts(**known | _read_load(host, usable))
 
 
@@ -153,13 +153,14 @@ def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     siblings = {procfs.read_text(folder / "topology/thread_siblings_list") for folder in folders}
     governors = {procfs.read_text(folder / "cpufreq/scaling_governor") for folder in folders}
     cpuinfo = procfs.read_text(host / "proc/cpuinfo") or ""
+    threads = procfs.read_text(host / CPU / "smt/active")
+    clocks = host / "sys/devices/system/clocksource/clocksource0"
     return {
         "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M)) or None,
         "physical_cores": None if None in siblings else len(siblings),
-        "simultaneous_threads": {"0": False, "1": True}.get(
-            procfs.read_text(host / CPU / "smt/active") or ""
-        ),
+        "simultaneous_threads": {"0": False, "1": True}.get(threads or ""),
         "isolated_cores": procfs.read_text(host / CPU / "isolated"),
+        "clock_source": procfs.read_text(clocks / "current_clocksource"),
         "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
     } | _read_cache(folders[0] / "cache", usable)
@@ -173,10 +174,8 @@ def _read_cache(folder: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         return {}
     last = max(known)[1]
     sharing = procfs.parse_cores(procfs.read_text(last / "shared_cpu_list") or "")
-    return {
-        "cache_bytes": procfs.parse_size(procfs.read_text(last / "size") or ""),
-        "cache_cores": len({*sharing} & {*usable}) or None,
-    }
+    size_bytes = procfs.parse_size(procfs.read_text(last / "size") or "")
+    return {"cache_bytes": size_bytes, "cache_cores": len({*sharing} & {*usable}) or None}
 
 
 def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
@@ -193,13 +192,6 @@ def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         "waiting_share": float(pressure[1]) / 100 if pressure else None,
         "busiest": find_busiest(processes, read_processes(host), elapsed),
     }
-
-
-def _read_clock(host: Path) -> dict[str, Any]:
-    """Facts of the monotonic clock, named by fields of HostFacts."""
-    source = host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-    read_s = measure_clock(time.perf_counter_ns)
-    return {"clock_source": procfs.read_text(source), "clock_read_s": read_s}
 
 
 def measure_clock(clock: Callable[[], int]) -> float:

@@ -4,11 +4,12 @@ and GPUs, from the kernel and NVML: what rose during a run may have cost it time
 
 from __future__ import annotations
 
-import os
 import re
 import resource
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def read_gpu_system(gpus: Sequence[Gpu], host: Path = procfs.HOST) -> GpuSystem:
         hcas=hcas,
         gpudirect=_read_gpudirect(host) if any("NVIDIA" in gpu.name for gpu in gpus) else None,
         redirecting_bridges=count_redirecting_bridges(host),
-        shm_bytes=_read_size(host / "dev/shm"),
+        shm_bytes=shutil.disk_usage(shm).total if (shm := host / "dev/shm").exists() else None,
         memlock_bytes=None if limit == resource.RLIM_INFINITY else limit,
     )
 
@@ -96,9 +97,7 @@ def _read_hca(port: Path) -> Hca:
     )
 
 
-def make_link_matrix(
-    gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path = procfs.HOST
-) -> tuple[str, ...]:
+def make_link_matrix(gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path) -> tuple[str, ...]:
     """For each GPU `ADDRESS: LINK LINK ...`: to each GPU in turn, then to each HCA."""
     if len(gpus) + len(hcas) < 2:
         return ()
@@ -148,12 +147,10 @@ def count_redirecting_bridges(host: Path = procfs.HOST) -> int | None:
     known = []
     for device in (host / "sys/bus/pci/devices").glob("*"):
         if (procfs.read_text(device / "class") or "").startswith(BRIDGE_CLASS):
-            try:
-                control = acs_control((device / "config").read_bytes())
-            except OSError:
-                control = None
-            known += [] if control is None else [control]
-    return sum(bool(control & ACS_REDIRECTS) for control in known) if known else None
+            with suppress(OSError):
+                known.append(acs_control((device / "config").read_bytes()))
+    redirects = [bool(control & ACS_REDIRECTS) for control in known if control is not None]
+    return sum(redirects) if redirects else None
 
 
 def acs_control(config: bytes) -> int | None:
@@ -185,14 +182,6 @@ def _read_gpudirect(host: Path) -> bool:
     return "Open Kernel Module" in (procfs.read_text(host / "proc/driver/nvidia/version") or "")
 
 
-def _read_size(folder: Path) -> int | None:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return None
-    return found.f_blocks * found.f_frsize
-
-
 @lru_cache(maxsize=2)
 def gpu_facts(host: Path = procfs.HOST) -> dict[str, Any]:
     """What is recorded of the GPUs and HCAs of this host with a run: `gpu_driver`, `gpus`,
@@ -209,9 +198,8 @@ def gpu_facts(host: Path = procfs.HOST) -> dict[str, Any]:
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a record that are known and last, with lists for tuples, as JSON has them."""
-    kept = {name: value for name, value in fields.items() if name not in MOMENTARY}
-    lists = {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
-    return {name: value for name, value in lists.items() if value not in (None, "", [])}
+    kept = {n: v for n, v in fields.items() if n not in MOMENTARY and v not in (None, "", ())}
+    return {n: list(v) if isinstance(v, tuple) else v for n, v in kept.items()}
 
 
 GPU_FACTS = ("gpu_driver", "gpus", "gpu_links", "hcas")
@@ -311,8 +299,7 @@ NVML_VOLATILE_ECC of nvml.h."""
 
 def explain_counter(key: str) -> str:
     """The meaning of a counter, given as FaultWatch names it; empty for an unknown one."""
-    words = key.split()
-    return next((counter.meaning for counter in COUNTERS if counter.name in words), "")
+    return next((counter.meaning for counter in COUNTERS if counter.name in key.split()), "")
 
 
 class FaultWatch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -67,12 +68,9 @@ class NvmlGpu:
         temperature = self.ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
         answers = (self.ask(function) for function in REASON_FUNCTIONS)
         bits = next((answer for answer in answers if answer is not None), 0)
-        return GpuState(
-            clock_mhz=clock,
-            power_w=None if power_mw is None else power_mw / 1000,
-            temperature_c=temperature,
-            throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit),
-        )
+        power_w = None if power_mw is None else power_mw / 1000
+        reasons = tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+        return GpuState(clock, power_w, temperature, reasons)
 
     def read_nvlinks(self) -> list[str] | None:
         """What each active NVLink leads to: the address of a GPU, or `switch`; None where the GPU
@@ -124,12 +122,9 @@ def read_driver() -> str | None:
 def call(nvml: Any, function: str, *arguments: Any) -> Any:
     """What a function of NVML returns; None where it is missing or refuses."""
     found: Callable[..., Any] | None = getattr(nvml, function, None)
-    if found is None:
-        return None
-    try:
-        return found(*arguments)
-    except nvml.NVMLError:
-        return None
+    with suppress(nvml.NVMLError):
+        return found(*arguments) if found else None
+    return None
 
 
 def find_gpu(pci_bus_id: str, uuid: str = "") -> NvmlGpu | None:
@@ -227,10 +222,8 @@ def read_gpus(usable: Sequence[int], host: Path = procfs.HOST) -> tuple[Gpu, ...
 
 def add_nvml(gpus: Sequence[Gpu], known: Mapping[str, NvmlGpu]) -> tuple[Gpu, ...]:
     """The GPUs with what NVML knows of those that are in `known`, by their addresses."""
-    return tuple(
-        gpu._replace(**_nvml_facts(gpu.address, known)) if gpu.address in known else gpu
-        for gpu in gpus
-    )
+    facts = {address: _nvml_facts(address, known) for address in known}
+    return tuple(gpu._replace(**facts.get(gpu.address, {})) for gpu in gpus)
 
 
 _ASKED: dict[str, tuple[Callable[[Any], Any], str, tuple[str, ...]]] = {

@@ -32,10 +32,14 @@ def read_text(path: Path | str) -> str | None:
 
 def read_number(path: Path) -> int | None:
     """The whole number in a file; None where it holds something else."""
-    try:
+    with suppress(ValueError):
         return int(read_text(path) or "")
-    except ValueError:
-        return None
+    return None
+
+
+def read_stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, from the state on; empty where it is gone."""
+    return (read_text(HOST / f"proc/{pid}/stat") or "").rpartition(")")[2].split()
 
 
 def read_statistics(path: Path) -> dict[str, int]:
@@ -171,9 +175,7 @@ def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
             continue
         top = host / MOUNT / controllers
         inner = top / path.lstrip("/")
-        yield from (
-            folder for folder in (inner, *inner.parents) if folder == top or top in folder.parents
-        )
+        yield from (f for f in (inner, *inner.parents) if f.is_relative_to(top))
 
 
 def _cpu_limit(group: Path) -> float | None:

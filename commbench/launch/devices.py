@@ -6,8 +6,8 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.host.gpus import count_gpus
@@ -53,9 +53,8 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
 
     # gloo connects every rank with every other. What NCCL opens is not counted.
     connections = (plan.device == "cpu") + CONNECTIONS_TO_A_STORE * has_store
-    needed = (
-        FILES_OF_A_PROCESS + FILES_OF_A_LAUNCHED_RANK * launched + connections * plan.world_size
-    )
+    needed = FILES_OF_A_PROCESS + FILES_OF_A_LAUNCHED_RANK * launched
+    needed += connections * plan.world_size
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
@@ -70,8 +69,7 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
 CPU_RANKS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """Devices and backends of this host, as torch finds them."""
 
     backends: tuple[str, ...]
@@ -80,7 +78,7 @@ class Capabilities:
     """Number of devices by type that this process sees; the CPU counts as one."""
     host_gpus: int = 0
     """GPUs of the host, also those that this process does not see."""
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: Mapping[str, tuple[str, ...]] = {}
     """The device types of backends that were registered with torch."""
 
     def devices_of(self, backend: str) -> tuple[str, ...]:
@@ -98,8 +96,7 @@ class Capabilities:
         return ", ".join(name for name in self.backends if name != "fake") or "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """The backend, device type and number of ranks to measure with."""
 
     backend: str
@@ -133,12 +130,8 @@ def detect_capabilities() -> Capabilities:
     found = [name for name in BACKENDS if dist.is_backend_available(name)]
     found += [n for n in dist.Backend.backend_list if n not in (*found, *BACKENDS, "undefined")]
     capability = dist.Backend.backend_capability
-    return Capabilities(
-        backends=tuple(found),
-        devices=devices,
-        host_gpus=count_gpus(),
-        registered={n: tuple(capability[n]) for n in {*found} & {*capability} - {*BACKENDS}},
-    )
+    registered = {n: tuple(capability[n]) for n in {*found} & {*capability} - {*BACKENDS}}
+    return Capabilities(tuple(found), devices, count_gpus(), registered)
 
 
 def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> str | None:
@@ -182,28 +175,22 @@ def choose_target(
             f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"
         )
     own_ranks = ranks_per_node if is_external else None
-    chosen_device, why = (
-        (device, "as requested")
-        if device
-        else _choose_device(capabilities, backend, own_ranks, nodes)
-    )
+    chosen_device, why = _choose_device(capabilities, device, backend, own_ranks, nodes)
     chosen_backend = backend or _choose_backend(capabilities, chosen_device)
     number = capabilities.devices[chosen_device]
     ranks = ranks_per_node or (CPU_RANKS if chosen_device == "cpu" else number)
-    return Target(
-        backend=chosen_backend,
-        device=chosen_device,
-        ranks_per_node=ranks,
-        why=why,
-        gpu_shared=chosen_device != "cpu" and ranks > number and not is_external,
-    )
+    gpu_shared = chosen_device != "cpu" and ranks > number and not is_external
+    return Target(chosen_backend, chosen_device, ranks, why, gpu_shared)
 
 
 def _choose_device(
-    capabilities: Capabilities, backend: str | None, own_ranks: int | None, nodes: int
-) -> tuple[str, str]:
+    capabilities: Capabilities, device: str | None, backend: str | None, own_ranks: int | None,
+    nodes: int,
+) -> tuple[str, str]:  # fmt: skip
     """The device and why. `own_ranks` is the number of ranks that another launcher has started on
     this host, None where they are started here."""
+    if device:
+        return device, "as requested"
     if backend:
         served = capabilities.devices_of(backend)
         if not served:

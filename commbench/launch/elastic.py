@@ -6,14 +6,12 @@ torch 2.6 to 2.13; tests/launch/test_torch_internals.py checks the installed one
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +26,7 @@ from commbench.launch.devices import raise_nofile_limit
 from commbench.launch.launchers import NodeConfig
 from commbench.plan.case import READY
 from commbench.worker.entrypoint import LaunchTask, WorkerArgs, worker_main
+from commbench.worker.watchdog import shared_folder
 
 MONITOR_INTERVAL_S = 0.02
 """How often the agent looks at its ranks, at most."""
@@ -38,7 +37,6 @@ SHUTDOWN_S = 3
 NODE_0_KEEPS = "node 0 keeps what was measured: `commbench show` prints it there"
 RUN_AGAIN = "run the same command again"
 """The hints for an interrupted launch; the process that records the run knows a better one."""
-SCRATCH_DIR, LOCK = "commbench", "lock"
 
 
 def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
@@ -64,13 +62,8 @@ def launch(
     has_store = nodes.count > 1 and nodes.rank == 0
     raise_nofile_limit(task.plan, nodes.ranks_per_node, has_store=has_store)
     with open_scratch_dir() as scratch_dir:
-        worker_args = WorkerArgs(
-            task=task,
-            scratch_dir=scratch_dir,
-            uses_file_store=nodes.count == 1,
-            launcher_pid=os.getpid(),
-            later=tuple(later),
-        )
+        is_alone, launcher_pid = nodes.count == 1, os.getpid()
+        worker_args = WorkerArgs(task, scratch_dir, is_alone, launcher_pid, tuple(later))
         node_exit = supervisor.NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)
         try:
@@ -87,27 +80,13 @@ def launch(
 def open_scratch_dir() -> Iterator[Path]:
     """A private folder for one launch, in memory if possible. It is removed at the end; if this
     process is killed, a later launch removes it."""
-    memory = Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    for scratch_dir in parent.glob(f"{SCRATCH_DIR}-*"):
-        _remove_if_unused(scratch_dir)
-    unlocked = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_DIR}.", dir=parent))
-    scratch_dir = parent / f"{SCRATCH_DIR}-{os.getpid()}-{unlocked.suffix[1:]}"
+    scratch_dir = shared_folder.new_path()
+    for other in scratch_dir.parent.glob(f"{shared_folder.SHARED}*"):
+        shared_folder.remove_if_unused(other)
     try:
-        with (unlocked / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            unlocked.rename(scratch_dir)
+        with shared_folder.make_locked(scratch_dir):
             yield scratch_dir
     finally:
-        for folder in (unlocked, scratch_dir):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_if_unused(scratch_dir: Path) -> None:
-    """Remove the folder of a launcher that has ended, which shows by its lock: the kernel has
-    released it."""
-    with suppress(OSError), (scratch_dir / LOCK).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(scratch_dir, ignore_errors=True)
 
 
@@ -117,18 +96,16 @@ def _make_config(
     """The LaunchConfig of the agent."""
     from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
 
-    plan = worker_args.task.plan
-    settings: dict[str, Any] = {
-        "supervisor": supervisor.RankSupervisor(worker_args.scratch_dir, plan)
-    }
+    plan, scratch_dir = worker_args.task.plan, worker_args.scratch_dir
+    settings: dict[str, Any] = {"supervisor": supervisor.RankSupervisor(scratch_dir, plan)}
     if nodes.count == 1:
-        backend, endpoint = register(FileRendezvous), str(worker_args.scratch_dir)
+        backend, endpoint = register(FileRendezvous), str(scratch_dir)
     else:
         backend = register(TcpStoreRendezvous)
         endpoint = f"{nodes.master_addr}:{nodes.master_port}"
         settings |= {"rank": nodes.rank, "timeout": plan.timeout_s, "node_exit": node_exit}
     return make_launch_config(
-        str(worker_args.scratch_dir / "logs"),
+        str(scratch_dir / "logs"),
         SHUTDOWN_S,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
@@ -150,20 +127,15 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in AGENT_SIGNALS if is_main}
     try:
-        result = run_agent(config, worker_main, worker_args)
-        if result.signal_number is None:
-            return supervisor.make_outcome(
-                worker_args.scratch_dir, result.failures, worker_args.task.plan
-            )
+        failures, number = run_agent(config, worker_main, worker_args)
+        if number is None:
+            scratch_dir, plan = worker_args.scratch_dir, worker_args.task.plan
+            return supervisor.make_outcome(scratch_dir, failures, plan)
         handlers = dict.fromkeys(AGENT_SIGNALS, signal.SIG_IGN)
         errors.ignore_interruptions()
-        return supervisor.LaunchOutcome(
-            errors.Interrupted(
-                f"stopped by {result.signal_number.name}",
-                NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN,
-                signal_number=result.signal_number,
-            )
-        )
+        hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
+        stopped = errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
+        return supervisor.LaunchOutcome(stopped)
     except errors.CommbenchError as error:
         return supervisor.LaunchOutcome(error.with_traceback(None))
     except (RuntimeError, OSError, TimeoutError) as error:
@@ -172,12 +144,11 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
             "with several nodes, check --master-addr and --master-port on each node",
         )
         not_started.__cause__ = error
-        return supervisor.LaunchOutcome(
-            not_started
-        )  # not raised: other nodes may already be waiting
+        # Not raised: other nodes may already be waiting.
+        return supervisor.LaunchOutcome(not_started)
     finally:
-        for number, handler in handlers.items():  # the agent has installed its own
-            signal.signal(number, handler)
+        for each, handler in handlers.items():  # the agent has installed its own
+            signal.signal(each, handler)
 
 
 def _prepare_fork(task: LaunchTask) -> None:

@@ -153,11 +153,8 @@ class Outcome(NamedTuple):
     @property
     def errors(self) -> list[str]:
         """What hosts that failed say is wrong; not that they were stopped."""
-        found = [
-            _error_of(_log(self.run, host))
-            for host, code in zip(self.run.hosts, self.codes, strict=True)
-            if code != 0
-        ]
+        ends = zip(self.run.hosts, self.codes, strict=True)
+        found = [_error_of(_log(self.run, host)) for host, code in ends if code != 0]
         return [text for text in found if text and not text.startswith("stopped by SIG")]
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from socket import gethostname
 from typing import NamedTuple
 
-from commbench.errors import RankError, UnavailableError, UsageError, reason_of
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.rank_state import read_error
 
@@ -91,14 +91,9 @@ def _make_rank_context(
         size = f"{local_world_size} on a node, in a world of {world_size}"
         raise _variable_error(f"rank {local_rank} of {size}, cannot be", launcher.name)
     is_one_host = local_world_size == world_size
-    return RankContext(
-        rank=rank,
-        world_size=world_size,
-        local_rank=local_rank,
-        local_world_size=local_world_size,
-        launcher=launcher.name,
-        init_method=_find_init_method(launcher, environment, address, port, is_one_host),
-    )
+    numbers = rank, world_size, local_rank, local_world_size
+    where = _find_init_method(launcher, environment, address, port, is_one_host)
+    return RankContext(*numbers, launcher.name, where)
 
 
 def _find_init_method(
@@ -150,8 +145,11 @@ def _variable_error(message: str, launcher: str) -> UsageError:
     return UsageError(message, f"{launcher} sets these variables; unset them to launch ranks here")
 
 
-def describe_failure(error: Exception, rank: int) -> RankError:
-    """The error of a collective that failed on a rank: another rank or the network is gone."""
+def describe_failure(error: Exception, rank: int) -> CommbenchError:
+    """The error of what ended a rank: itself where a person can act on it, else of a collective
+    that failed, since another rank or the network is gone."""
+    if isinstance(error, CommbenchError):
+        return error
     return RankError(
         f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
         "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
@@ -30,7 +29,7 @@ from commbench import errors
 from commbench.errors import CommbenchError, RankError, UnavailableError, first_line
 from commbench.host.environment import DIFFERENT_BY_NATURE, VARIABLE_PREFIXES
 from commbench.launch import devices
-from commbench.launch.launchers import NodeConfig, describe_failure
+from commbench.launch.launchers import RAY, NodeConfig, describe_failure
 from commbench.launch.supervisor import KILLED_HINT
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LaunchTask, RankContext
@@ -89,8 +88,7 @@ class RankActor:
         try:
             run_rank(tasks, context, report)
         except Exception as caught:
-            known = caught if isinstance(caught, CommbenchError) else None
-            error = known or describe_failure(caught, context.rank)
+            error = describe_failure(caught, context.rank)
             return errors.to_wire(error), error.is_reporter
         return None
 
@@ -117,7 +115,7 @@ def ray_capabilities(nodes: int) -> devices.Capabilities:
         detect = ray.remote(devices.detect_capabilities).options(num_cpus=0, num_gpus=min(least, 1))
         found: devices.Capabilities = _ask(ray, detect.remote())
     numbers = {kind: number if kind == "cpu" else least for kind, number in found.devices.items()}
-    return replace(found, devices=numbers)
+    return found._replace(devices=numbers)
 
 
 def launch_on_ray(
@@ -138,14 +136,11 @@ def launch_on_ray(
         _, _, hosts, addresses, ports = zip(*places, strict=True)
         reports = Queue(actor_options={"num_cpus": 0})
         with _folder_of_rank_0(ray, actors[0], places[0], tasks[0].folder.resolve(), say) as folder:
-            tasks = [replace(task, folder=folder) for task in tasks]
-            running = {}
+            tasks = [task._replace(folder=folder) for task in tasks]
+            running, where = {}, f"tcp://{addresses[0]}:{port or ports[0]}"
             for rank, actor in enumerate(actors):
-                context = RankContext(
-                    rank=rank, world_size=plan.world_size, local_rank=rank % per_node,
-                    local_world_size=per_node, launcher="ray",
-                    init_method=f"tcp://{addresses[0]}:{port or ports[0]}",
-                )  # fmt: skip
+                numbers = rank, plan.world_size, rank % per_node, per_node
+                context = RankContext(*numbers, RAY, where)
                 running[actor.run.remote(tasks, context, reports)] = rank
             if error := _await_ranks(ray, running, hosts, reports):
                 raise error
@@ -245,8 +240,7 @@ def _folder_of_rank_0(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     pid, node, host, *_ = place
-    asked = actor.find_folder.remote(folder, _identify(folder), _read_files(folder))
-    copy = _ask(ray, asked)
+    copy = _ask(ray, actor.find_folder.remote(folder, _identify(folder), _read_files(folder)))
     if copy != folder:
         say(f"rank 0 runs on {host} and does not see {folder}: its files are copied at the end")
     try:
@@ -256,10 +250,8 @@ def _folder_of_rank_0(
             errors.ignore_interruptions()
         ray.kill(actor)
         there = NodeAffinitySchedulingStrategy(node, soft=False)
-        finish, remove = (
-            ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
-            for function in (_finish, rmtree)
-        )
+        options = {"num_cpus": 0, "scheduling_strategy": there}
+        finish, remove = (ray.remote(each).options(**options) for each in (_finish, rmtree))
         try:
             _write_files(folder, _ask(ray, finish.remote(pid, copy, copy == folder)))
             if copy != folder:

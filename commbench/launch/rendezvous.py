@@ -31,6 +31,9 @@ JOINED, NUMBER_JOINED = "node-", "nodes"
 """Keys: by node a counter of whether it has joined; how many have."""
 MOST_MISSING = 20
 """Nodes that an error names."""
+MISSING_HINT = (
+    "start the same command on each node with its --node-rank; --timeout says how long to wait"
+)
 REFUSAL = "refusal"
 """Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
 DECIDED = "decided"
@@ -45,7 +48,7 @@ class SingleRendezvous(elastic.RendezvousHandler):
     """Of the rendezvous in torch's registry."""
 
     def __init__(self, parameters: elastic.RendezvousParameters) -> None:
-        self._run_id = str(parameters.run_id)
+        self._run_id, self._endpoint = str(parameters.run_id), parameters.endpoint
         self._supervisor: RankSupervisor = parameters.config["supervisor"]
 
     def is_closed(self) -> bool:
@@ -82,12 +85,8 @@ class FileRendezvous(SingleRendezvous):
 
     name = "commbench-file"
 
-    def __init__(self, parameters: elastic.RendezvousParameters) -> None:
-        super().__init__(parameters)
-        self._file = str(Path(parameters.endpoint) / "agent")
-
     def next_rendezvous(self) -> elastic.RendezvousInfo:
-        store = FileStore(self._file, 1)
+        store = FileStore(str(Path(self._endpoint) / "agent"), 1)
         # Ranks use a file of their own; address and port only set MASTER_ADDR and MASTER_PORT.
         return elastic.RendezvousInfo(store, 0, 1, elastic.RendezvousStoreInfo("127.0.0.1", 0))
 
@@ -104,7 +103,6 @@ class TcpStoreRendezvous(SingleRendezvous):
         super().__init__(parameters)
         host, _, port = parameters.endpoint.rpartition(":")
         self._host, self._port = host, int(port)
-        self._endpoint = parameters.endpoint
         self._rank = int(parameters.config["rank"])
         self._count = parameters.max_nodes
         self._timeout_s = float(parameters.config["timeout"])
@@ -136,13 +134,11 @@ class TcpStoreRendezvous(SingleRendezvous):
                     break
                 names = list_some([*map(str, missing)], MOST_MISSING)
                 nodes = f"node{'s' * (len(missing) > 1)} {names}"
-                refusal = (
-                    f"{nodes} of {self._count} did not connect within {self._timeout_s:g} s to "
-                    f"{self._endpoint}"
-                )
+                within = f"within {self._timeout_s:g} s to {self._endpoint}"
+                refusal = f"{nodes} of {self._count} did not connect {within}"
                 _decide(store, refusal)
                 time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
-                raise _missing_error(refusal)
+                raise UnavailableError(refusal, MISSING_HINT)
             time.sleep(POLL_S)
         _decide(store, "")
         return store
@@ -192,7 +188,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                 why = first_line(error)
             else:
                 if refusal:
-                    raise _missing_error(refusal)
+                    raise UnavailableError(refusal, MISSING_HINT)
                 return store
             time.sleep(POLL_S)
         raise self._unreachable(why)
@@ -224,13 +220,6 @@ def _os_error_text(error: OSError) -> str:
 def _decide(store: Any, refusal: str) -> None:
     store.set(REFUSAL, refusal)
     store.add(DECIDED, 1)
-
-
-def _missing_error(refusal: str) -> UnavailableError:
-    return UnavailableError(
-        refusal,
-        "start the same command on each node with its --node-rank; --timeout says how long to wait",
-    )
 
 
 def register(handler: type[SingleRendezvous]) -> str:

@@ -67,14 +67,12 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
     primary = [r for r in failures if r not in recorded or not recorded[r].is_secondary]
     lost_ranks = [failure.lost_ranks for failure in recorded.values() if failure.lost_ranks]
     if not primary and lost_ranks:
-        return LaunchOutcome(
-            RankError(lost_ranks[0], rank_state.LOST_RANK_HINT), is_root_cause=False
-        )
+        error = RankError(lost_ranks[0], rank_state.LOST_RANK_HINT)
+        return LaunchOutcome(error, is_root_cause=False)
     rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
     exit_code, _, message = failures[rank]
-    doing = _describe_state(
-        rank_state.read_states(scratch_dir).get(rank, rank_state.RankState()), plan
-    )
+    state = rank_state.read_states(scratch_dir).get(rank, rank_state.RankState())
+    doing = _describe_state(state, plan)
     if exit_code < 0:
         how = f"was killed by {_signal_name(-exit_code)}{doing}"
         hint = CRASHED_HINT if -exit_code in CRASHES else KILLED_HINT
@@ -88,11 +86,9 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
 
 
 def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
-    lines = rank_state.last_output(scratch_dir, rank)
-    details = "\n".join(
-        [f"the last lines that rank {rank} printed:", *(f"  {line}" for line in lines)]
-    )
-    return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
+    lines = [f"  {line}" for line in rank_state.last_output(scratch_dir, rank)]
+    details = "\n".join([f"the last lines that rank {rank} printed:", *lines]) if lines else ""
+    return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details)
 
 
 def _describe_state(state: rank_state.RankState, plan: Plan) -> str:
@@ -101,10 +97,9 @@ def _describe_state(state: rank_state.RankState, plan: Plan) -> str:
 
 def _signal_name(number: int) -> str:
     """Its name, or its number where it has none (real-time signals)."""
-    try:
+    with suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"signal {number}"
 
 
 class RankSupervisor:
@@ -137,10 +132,8 @@ class RankSupervisor:
 
     def is_joining(self) -> bool:
         """Whether a rank of this node still waits for others to join."""
-        return any(
-            state.phase <= rank_state.JOINING
-            for state in rank_state.read_states(self._scratch_dir).values()
-        )
+        states = rank_state.read_states(self._scratch_dir).values()
+        return any(state.phase <= rank_state.JOINING for state in states)
 
     def kill_ranks(self) -> None:
         """Kill all ranks of this node, also those that are stopped and cannot react to SIGTERM."""
@@ -256,9 +249,8 @@ class NodeExitProtocol:
                     self._find_lost_node(store)
             except (RuntimeError, OSError) as error:
                 if store and not self._is_ending:
-                    self._root_cause = RankError(
-                        f"{NODE_0_LOST}: {first_line(error)}", rank_state.LOST_RANK_HINT
-                    )
+                    what = f"{NODE_0_LOST}: {first_line(error)}"
+                    self._root_cause = RankError(what, rank_state.LOST_RANK_HINT)
                 if store:
                     return
 

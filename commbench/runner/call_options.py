@@ -97,10 +97,9 @@ class CallOptions:
         plan="placement", is_varied=True,
     )  # fmt: skip
     rounding: str = _what(
-        "HOW",
-        "How blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
+        "HOW", "How blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
         plan="rounding",
-    )
+    )  # fmt: skip
     timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "

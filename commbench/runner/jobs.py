@@ -134,11 +134,9 @@ def render(template: str, **values: Any) -> str:
     """A file of this folder with its blanks filled in."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     # Kubernetes would replace `$(NAME)` by a variable.
     literally = {"literally": lambda text: text.replace("$", "$$")}

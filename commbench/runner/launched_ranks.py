@@ -6,26 +6,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.errors import CommbenchError, RankError, RecordsError
+from commbench.launch import launchers
+from commbench.launch.devices import raise_nofile_limit
+from commbench.launch.launchers import NodeConfig, describe_failure
+from commbench.output.progress import restore_cursor
 from commbench.output.text import fill
 from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
+from commbench.results.journal import Journal, remove_if_empty
+from commbench.results.journal_reader import RunProgress, read_run
 from commbench.results.run_folder import JOURNAL, create_folder, new_folder
 from commbench.results.schema import COMPLETE, Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener, restored_process_state
 from commbench.validation import LONGEST_TEXT
-
-if TYPE_CHECKING:
-    from commbench.results.journal_reader import RunProgress
-    from commbench.worker.entrypoint import LaunchTask
+from commbench.worker.entrypoint import LaunchTask
+from commbench.worker.watchdog.rank_state import record_error
 
 NOTHING_MEASURED = "nothing was measured yet: run the same command again"
 """The hint for a run that was interrupted before its ranks began to measure."""
@@ -37,8 +40,6 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     Returns the recorded run on node 0, None on others. Raises the CommbenchError that ended it;
     what had been measured is recorded, and given to the listener.
     """
-    from commbench.results.journal_reader import read_run
-
     require_ready_case(planned.plan)
     tasks = _make_tasks(planned, listener, folder_exists=True)
     if planned.is_reporter and not planned.progress:
@@ -79,19 +80,16 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     torchrun reports it. Raises CommbenchError, with `is_reporter` false where another process
     reports it.
     """
-    from commbench.launch.devices import raise_nofile_limit
-    from commbench.launch.launchers import ERROR_DIR, describe_failure
-    from commbench.results.journal_reader import read_run
     from commbench.worker.rank import run_rank
-    from commbench.worker.watchdog.rank_state import record_error
 
     assert planned.rank_context is not None
     # Set by the commbench that started torchrun: it reads the errors there, and reports the run.
-    scratch_dir = Path(os.environ[ERROR_DIR]) if ERROR_DIR in os.environ else None
+    where = os.environ.get(launchers.ERROR_DIR)
+    scratch_dir = None if where is None else Path(where)
     is_reporter = planned.is_reporter and not scratch_dir
-    context = replace(planned.rank_context, scratch_dir=scratch_dir)
+    context = planned.rank_context._replace(scratch_dir=scratch_dir)
     if scratch_dir and context.is_single_node:
-        context = replace(context, init_method=f"file:{scratch_dir / 'ranks'}")
+        context = context._replace(init_method=f"file:{scratch_dir / 'ranks'}")
     tasks = _make_tasks(planned, listener if is_reporter else None, folder_exists=bool(scratch_dir))
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
@@ -107,9 +105,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(tasks, context, report_hang)
     except Exception as caught:
-        error = (
-            caught if isinstance(caught, CommbenchError) else describe_failure(caught, context.rank)
-        )
+        error = describe_failure(caught, context.rank)
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
             error.is_reporter = False
@@ -128,22 +124,16 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     Raises CommbenchError; its `run` is what was recorded until then.
     """
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.launchers import NodeConfig
-    from commbench.results.journal_reader import read_run
-    from commbench.worker.entrypoint import LaunchTask
 
     nodes = NodeConfig(ranks_per_node=plan.world_size)
     method, _ = start_method(plan.device, nodes)
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")
         try:
-            task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
-            launch(task, nodes, method)
+            launch(LaunchTask(plan, label, folder, is_silent=True), nodes, method)
         except CommbenchError as error:
-            try:
+            with suppress(RecordsError):
                 error.run = read_run(folder)
-            except RecordsError:
-                error.run = None
             raise
         return read_run(folder)
 
@@ -153,9 +143,7 @@ def _launches(
 ) -> list[Callable[[], object]]:
     """What starts the ranks for all tasks. Each launch has new processes where these are forked for
     CPUs, which takes 0.2 s; others make new communicators and buffers."""
-    from commbench.launch.devices import raise_nofile_limit
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.launchers import RAY, launch_with_torchrun, torchrun_line
 
     options, nodes = planned.options, planned.nodes
     if options.launcher == "torchrun":
@@ -164,8 +152,8 @@ def _launches(
             listener.status("ranks are started by the torchrun command")
         where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
         words = [*options.arguments(), *where]
-        return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
-    if options.launcher == RAY:
+        return [partial(launchers.launch_with_torchrun, words, launchers.torchrun_line(nodes))]
+    if options.launcher == launchers.RAY:
         from commbench.launch.ray_cluster import launch_on_ray
 
         return [partial(launch_on_ray, tasks, nodes, options.master_port, listener.status)]
@@ -181,22 +169,14 @@ def _make_tasks(
     planned: PlannedRun, listener: RunListener | None, folder_exists: bool
 ) -> list[LaunchTask]:
     """What ranks have to do, launch by launch, in a folder that rank 0 makes unless it exists."""
-    from commbench.worker.entrypoint import LaunchTask
-
     if planned.progress:
         if listener:
             listener.status(progress_text(planned.progress))
         return remaining_tasks(planned.progress)
     options = planned.options
-    task = LaunchTask(
-        plan=planned.plan,
-        label=options.name,
-        folder=options.output or new_folder(options.name),
-        folder_exists=folder_exists,
-        is_verbose=options.verbose,
-        logs_nccl=options.nccl_log,
-    )
-    return launch_tasks(task)
+    folder = options.output or new_folder(options.name)
+    task = LaunchTask(planned.plan, options.name, folder, folder_exists)
+    return launch_tasks(task._replace(is_verbose=options.verbose, logs_nccl=options.nccl_log))
 
 
 def _size_bytes(file: Path) -> int:
@@ -212,9 +192,6 @@ def _record_failure(
     run is removed."""
     from commbench.analysis.csv_file import ResultsCsv
     from commbench.analysis.rows import make_rows
-    from commbench.output.progress import restore_cursor
-    from commbench.results.journal import Journal, remove_if_empty
-    from commbench.results.journal_reader import read_run
 
     restore_cursor()
     try:
@@ -223,8 +200,7 @@ def _record_failure(
         remove_if_empty(folder)
         return False
     status = "interrupted" if isinstance(error, errors.Interrupted) else "failed"
-    reason = error.message[:LONGEST_TEXT]
-    end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6))
+    end = RunEnd(status=status, reason=error.message[:LONGEST_TEXT], elapsed_s=round(elapsed_s, 6))
     try:
         Journal(folder).end(end)
         if run.measurements:
@@ -237,31 +213,19 @@ def _record_failure(
 
 def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
     """The launches that are left, the first one perhaps partly done; empty for a complete run."""
-    from commbench.worker.entrypoint import LaunchTask
-
     header = progress.run.header
-    task = LaunchTask(
-        plan=header.plan,
-        label=header.label,
-        folder=Path(progress.run.path),
-        launch=progress.launch,
-        resumed_from=header,
-        journal=progress.digest,
-    )
-    end = progress.run.end
-    is_finished = len(progress.finished) == len(header.plan.cases()) or (
-        end is not None and end.status == COMPLETE
-    )
-    current = [] if is_finished else [replace(task, finished=progress.finished)]
+    task = LaunchTask(header.plan, header.label, Path(progress.run.path), launch=progress.launch)
+    task = task._replace(resumed_from=header, journal=progress.digest)
+    end, cases = progress.run.end, header.plan.cases()
+    is_finished = len(progress.finished) == len(cases) or bool(end and end.status == COMPLETE)
+    current = [] if is_finished else [task._replace(finished=progress.finished)]
     return current + launch_tasks(task)[progress.launch + 1 :]
 
 
 def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
     """The task of each launch; the first makes the folder, where that does not exist."""
-    return [
-        replace(task, launch=number, folder_exists=task.folder_exists or number > 0)
-        for number in range(task.plan.launches)
-    ]
+    numbers, exists = range(task.plan.launches), task.folder_exists
+    return [task._replace(launch=n, folder_exists=exists or n > 0) for n in numbers]
 
 
 def progress_text(progress: RunProgress) -> str:

@@ -7,14 +7,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import formatannotation
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError, wrong_value
+from commbench.plan.operation import Operation
 from commbench.units import format_sizes, parse_sizes
 from commbench.validation import refuse_type, require_known, require_within
-
-if TYPE_CHECKING:
-    from commbench.plan.operation import Operation
 
 RANKS, USER, HERE = "ranks", "a user's command", "this process"
 """Who gets an option: the ranks that join; a command for the user to run, too; or nobody else."""

@@ -9,22 +9,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 from commbench.errors import INTERRUPTIONS, CommbenchError, UsageError
+from commbench.launch import devices
+from commbench.launch.launchers import RAY, NodeConfig, detect_rank_context, torchrun_line
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import USUAL_LAUNCHES, Plan
+from commbench.results.journal_reader import RunProgress
 from commbench.results.schema import Run
 from commbench.runner.option import USER
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Target
-    from commbench.launch.launchers import NodeConfig
-    from commbench.results.journal_reader import RunProgress
-    from commbench.worker.entrypoint import RankContext
+from commbench.worker.entrypoint import RankContext
 
 
 class RunListener(Protocol):
@@ -40,13 +38,12 @@ class RunListener(Protocol):
         """All ranks hang, this one too; called by another thread, before this process is ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
+class PlannedRun(NamedTuple):
     """A run that can be started."""
 
     options: RunOptions
     plan: Plan
-    target: Target
+    target: devices.Target
     nodes: NodeConfig
     rank_context: RankContext | None
     """This process among ranks that an external launcher started; None: ranks are launched here."""
@@ -75,15 +72,11 @@ class PlannedRun:
     @property
     def torchrun_line(self) -> list[str]:
         """The torchrun command that measures the same on the same ranks."""
-        from commbench.launch.launchers import torchrun_line
-
         return [*torchrun_line(self.nodes), *self.options.arguments(USER)]
 
 
 def find_rank_context(options: RunOptions) -> RankContext | None:
     """This process among ranks that an external launcher started; None where there is none."""
-    from commbench.launch.launchers import detect_rank_context
-
     return detect_rank_context(options.master_addr, options.master_port)
 
 
@@ -92,16 +85,12 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
 
     Raises CommbenchError before any rank is started.
     """
-    from commbench.launch.devices import import_torch
-
     rank_context = find_rank_context(options)
     if options.launches is None:
         is_soak = options.duration is not None or options.cycles is not None
         is_fixed = is_soak or options.iters is not None or QUICK in options.pairs
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
-    import_torch()
-    from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.launchers import RAY, NodeConfig
+    devices.import_torch()
     from commbench.worker.groups import make_nccl_options
 
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
@@ -110,8 +99,8 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
 
         capabilities = ray_capabilities(options.nnodes)
     else:
-        capabilities = detect_capabilities()
-    target = choose_target(
+        capabilities = devices.detect_capabilities()
+    target = devices.choose_target(
         capabilities,
         options.backend,
         options.device,
@@ -123,20 +112,15 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)
     make_nccl_options(plan)  # raises where there are none
-    return PlannedRun(
-        options=options,
-        plan=_require_same_ranks(progress, plan) if progress else plan,
-        target=target,
-        nodes=NodeConfig(
-            count=options.nnodes,
-            rank=options.node_rank,
-            master_addr=options.master_addr or "127.0.0.1",
-            master_port=options.master_port or 29500,
-            ranks_per_node=target.ranks_per_node,
-        ),
-        rank_context=rank_context,
-        progress=progress,
+    nodes = NodeConfig(
+        count=options.nnodes,
+        rank=options.node_rank,
+        master_addr=options.master_addr or "127.0.0.1",
+        master_port=options.master_port or 29500,
+        ranks_per_node=target.ranks_per_node,
     )
+    plan = _require_same_ranks(progress, plan) if progress else plan
+    return PlannedRun(options, plan, target, nodes, rank_context, progress)
 
 
 def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:

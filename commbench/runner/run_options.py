@@ -28,7 +28,6 @@ from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.files import read_workload
-from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
 from commbench.runner.call_options import (
     NCCL_TESTS_FLAGS,
     CallOptions,
@@ -81,10 +80,9 @@ class RunOptions(CallOptions):
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER",
-        "shuffled: cases in random order, several times; ascending: one by one.",
+        "ORDER", "shuffled: cases in random order, several times; ascending: one by one.",
         plan="order",
-    )
+    )  # fmt: skip
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory.",

@@ -39,9 +39,8 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
             return _finish(whole, replace(options, plots=False), listener)
         options = with_recorded_plan(options, progress.run.header)
     if not rank_context:
-        raise_at_signals(
-            launched_ranks.NOTHING_MEASURED if progress is None else "nothing new was measured"
-        )
+        nothing_yet = launched_ranks.NOTHING_MEASURED
+        raise_at_signals("nothing new was measured" if progress else nothing_yet)
     measure = launched_ranks.join_ranks if rank_context else launched_ranks.launch_ranks
     recorded = measure(plan_run(options, progress), listener)
     if recorded and not rank_context:
@@ -148,11 +147,9 @@ def _find(options: RunOptions) -> Path:
 def _require_agreement(options: RunOptions, run: Run) -> None:
     """Raise UsageError for an option that was given and differs from the recorded run."""
     header = run.header
-    plan = options.plan(
-        options.backend or header.plan.backend,
-        options.device or header.plan.device,
-        header.plan.world_size,
-    )
+    known = header.plan
+    backend, device = options.backend or known.backend, options.device or known.device
+    plan = options.plan(backend, device, known.world_size)
     for given in (option for name, option in RUN_OPTIONS.items() if name in options.given):
         option = RUN_OPTIONS.get(given.sets, given)
         if not option.is_kept:
@@ -168,19 +165,11 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
 
 def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
     """The options that make the recorded plan on as many ranks per node."""
-    recorded = {
-        option.name: _recorded_value(option, header)
-        for option in RUN_OPTIONS.values()
-        if option.is_kept
-    }
-    return replace(
-        options,
-        **recorded,
-        matrix=header.plan.matrix,
-        own_calls=header.plan.own_calls,
-        workload_values=header.plan.workload,
-        step=(EVERY_STEP,) if header.plan.workload else (),
-    )
+    kept = [option for option in RUN_OPTIONS.values() if option.is_kept]
+    recorded = {option.name: _recorded_value(option, header) for option in kept}
+    plan, step = header.plan, (EVERY_STEP,) if header.plan.workload else ()
+    recorded |= {"matrix": plan.matrix, "own_calls": plan.own_calls}
+    return replace(options, **recorded, workload_values=plan.workload, step=step)
 
 
 def complete(progress: RunProgress) -> Run:

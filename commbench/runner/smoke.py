@@ -110,8 +110,7 @@ def document(result: SmokeResult) -> Document:
     """How many operations work, and each of them."""
     table = Table("", COLUMNS, result.operations, tone=lambda o: BAD if o.failure else "")
     where = f"{format_count(result.ranks, f'{result.backend} rank')} on {result.device}"
-    whole = BAD if result.error else GOOD
-    return Document(SUITE, [where], [verdict(result)], [table], tone=whole)
+    return Document(SUITE, [where], [verdict(result)], [table], tone=BAD if result.error else GOOD)
 
 
 def verdict(result: SmokeResult) -> str:
@@ -124,10 +123,8 @@ def verdict(result: SmokeResult) -> str:
 
 def smoke_junit(result: SmokeResult) -> bytes:
     """The result as JUnit XML: a test case per operation. It has a failure if there is an error."""
-    cases = [
-        ci.JUnitCase(o.name, ci.FAILURE if o.failure else ci.PASSED, o.failure, seconds=o.time_s)
-        for o in result.operations
-    ]
+    ends = ((o, ci.FAILURE if o.failure else ci.PASSED) for o in result.operations)
+    cases = [ci.JUnitCase(o.name, end, o.failure, seconds=o.time_s) for o, end in ends]
     if result.error and not any(o.failure for o in result.operations):
         cases.append(ci.JUnitCase("the run", ci.FAILURE, result.error.message))
     return ci.junit_xml([ci.JUnitSuite(SUITE, cases, seconds=result.time_s)])

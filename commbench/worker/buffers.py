@@ -8,10 +8,9 @@ earlier case has touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
@@ -31,8 +30,7 @@ from commbench.worker.own_calls import BoundCall, bind, set_up
 ALIGNMENT = PAGE
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
+class Buffers(NamedTuple):
     """The arguments of an operation's call; tensors are one-dimensional."""
 
     send: torch.Tensor
@@ -99,7 +97,7 @@ class Buffers:
 
     def on_new_group(self) -> Buffers:
         """The same for the process group that was made last, or for one that is made now."""
-        return replace(self, group=self.new_groups.last())
+        return self._replace(group=self.new_groups.last())
 
     @property
     def global_root(self) -> int:
@@ -207,10 +205,9 @@ class Arena:
         each of the groups that this rank is in."""
         sizes = self._group_bytes(case)
         starts = accumulate(sizes, initial=piece * sum(sizes))
-        return [
-            (own := self._in_group(case, view), self._of_group(own, view, start))
-            for view, start in zip(self._comm.views(case), starts, strict=False)
-        ]
+        views = zip(self._comm.views(case), starts, strict=False)
+        owns = ((self._in_group(case, view), view, start) for view, start in views)
+        return [(own, self._of_group(own, view, start)) for own, view, start in owns]
 
     def buffers(self, case: Case, piece: int = 0) -> Buffers:
         """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""
@@ -245,11 +242,11 @@ class Arena:
             return self._several(case, view, begin)
         buffers, steps = self._buffers(case, view, begin), case.call_form.steps
         if case.call:
-            return replace(buffers, own=self._bind(case, view, begin, buffers))
+            return buffers._replace(own=self._bind(case, view, begin, buffers))
         if case.call_form.compression:
             made = make_compressed(case, buffers, self._space_for(case))
-            return replace(buffers, compressed=made)
-        return replace(buffers, steps=make_steps(steps, buffers)) if steps else buffers
+            return buffers._replace(compressed=made)
+        return buffers._replace(steps=make_steps(steps, buffers)) if steps else buffers
 
     def _space_for(self, case: Case) -> torch.Tensor:
         """The memory of compressed data, which all compressed calls share."""
@@ -321,7 +318,7 @@ class Arena:
             for one in step.calls
         )
         run_step = make_step(step, parts, self._comm.device)
-        return replace(self._buffers(case, view, begin), run_step=run_step, replayed=parts)
+        return self._buffers(case, view, begin)._replace(run_step=run_step, replayed=parts)
 
     def _several(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """The buffers of several tensors, one after another, and behind them those of the flat one
@@ -332,13 +329,13 @@ class Arena:
             send, receive = part.buffer_bytes(_layout_rank(case, view.rank))
             kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
             end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
-        buffers = replace(parts[-1], several=tuple(parts))
+        buffers = parts[-1]._replace(several=tuple(parts))
         if not case.call_form.has_flat:
             return buffers
         whole = case._replace(tensors=call_forms.ONE_TENSOR, form=call_forms.DIRECT)
         flat = self._buffers(whole, view, _align(end, ALIGNMENT))
         copy_in, copy_out = make_copies(case, parts, flat)
-        return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
+        return buffers._replace(flat=flat, copy_in=copy_in, copy_out=copy_out)
 
     def _starts(
         self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int

@@ -4,7 +4,6 @@ copies and steps. Makes the calls of a step of a workload, as its ranks made the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +65,7 @@ def make_steps(
         send, receive = of_extent[operation.send], of_extent[operation.receive]
         if number == 0 and send.numel():
             send = buffers.send
-        own = replace(
-            buffers,
+        own = buffers._replace(
             send=send,
             receive=receive,
             send_blocks=blocks if operation.blocks and send.numel() else None,
@@ -113,10 +111,8 @@ def make_step(
 ) -> Callable[[], None]:
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
-    actions = [
-        (one.call.compute_s, begin, one.waits)
-        for one, begin in zip(step.calls, begins, strict=True)
-    ]
+    both = zip(step.calls, begins, strict=True)
+    actions = [(one.call.compute_s, begin, one.waits) for one, begin in both]
 
     def run() -> None:
         works: list[Any] = [None] * len(actions)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
-from typing import cast as cast_type
 
 import torch
 import torch.distributed as dist
@@ -74,9 +72,7 @@ def cast(operation: Operation, buffers: Buffers, space: Space, dtype: str) -> Co
     """A cast to another element type, the operation's own call, and a cast back."""
     short = getattr(torch, dtype)
     sent = space.take(short, buffers.send.numel())
-    is_whole = exchanges(operation) > 1
-    received = sent if is_whole else space.take(short, buffers.receive.numel())
-
+    received = sent if exchanges(operation) > 1 else space.take(short, buffers.receive.numel())
     work = space.take(buffers.send.dtype, buffers.send.numel())
 
     def encode() -> None:
@@ -88,7 +84,7 @@ def cast(operation: Operation, buffers: Buffers, space: Space, dtype: str) -> Co
         if buffers.reduce_name == "avg":
             sent.div_(buffers.ranks)
 
-    own = replace(buffers, send=sent, receive=received, reduce_op=dist.ReduceOp.SUM)
+    own = buffers._replace(send=sent, receive=received, reduce_op=dist.ReduceOp.SUM)
     decode = partial(buffers.receive.copy_, received)
     return Compressed((encode, decode), (partial(operation.call, dist, own),))
 
@@ -135,9 +131,8 @@ def scaled(
     where all ranks get all parts, the same rounding again and an all_gather."""
     short, ranks = getattr(torch, dtype), buffers.ranks
     count = buffers.send.numel() // ranks
-    sent, received = (
-        _Parts.of(space.take(torch.uint8, ranks, part_bytes(count)), short, count) for _ in "ab"
-    )
+    wires = (space.take(torch.uint8, ranks, part_bytes(count)) for _ in "ab")
+    sent, received = (_Parts.of(wire, short, count) for wire in wires)
     work = space.take(torch.float32, ranks, padded(count) // SCALED, SCALED)
     total = space.take(torch.float32, 1, padded(count) // SCALED, SCALED)
     added = space.take(torch.float32, padded(count) // SCALED, SCALED)
@@ -173,8 +168,7 @@ def scaled(
     def decode() -> None:
         out = buffers.receive.view(ranks, count)
         for rank in range(ranks):
-            is_same = out.dtype == torch.float32 and count % SCALED == 0
-            if is_same:
+            if out.dtype == torch.float32 and count % SCALED == 0:
                 sent.decode(rank, out[rank].view(added.shape))
             else:
                 out[rank].copy_(sent.decode(rank, added).view(-1)[:count])
@@ -182,7 +176,7 @@ def scaled(
     first = partial(dist.all_to_all_single, received.wire, sent.wire, group=buffers.group)
     if not is_whole:
         return Compressed((encode, keep), (first,))
-    second = replace(buffers, send=own.wire.view(-1), receive=sent.wire.view(-1))
+    second = buffers._replace(send=own.wire.view(-1), receive=sent.wire.view(-1))
     return Compressed((encode, add_and_encode, decode), (first, partial(all_gather, dist, second)))
 
 
@@ -237,5 +231,6 @@ def make_compressed(case: Case, buffers: Buffers, memory: torch.Tensor) -> Compr
     """What runs a case in a compressed form on these buffers."""
     how = case.call_form.compression
     assert how is not None
-    made = how.make(sys.modules[__name__], OPERATIONS[case.operation], buffers, Space(memory))
-    return cast_type(Compressed, made)
+    operation = OPERATIONS[case.operation]
+    made: Compressed = how.make(sys.modules[__name__], operation, buffers, Space(memory))
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from typing import Any
 
@@ -96,19 +96,15 @@ class CaseRunner:
     def _run(self, command: Command, case: Case) -> Outcome:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
-        is_alone = bool(case.group_ranks and pieces[0])
-        group = pieces[0][0][1].group if is_alone else self._comm.group
+        group = pieces[0][0][1].group if case.group_ranks and pieces[0] else self._comm.group
         self._timer.align_over(group, (case.index, command.calls))
         if case.part and not self._overlaps.is_calibrated(case):
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
-        result: Outcome
-        if command.what == sampling.NUMERICS:
-            result = self._find_numerics(command, case, pieces)
-        else:
-            run = self._check if command.what == sampling.CHECK else self._time
-            result = run(command, case, pieces)
+        runs: dict[int, Callable[[Command, Case, list[GroupBuffers]], Outcome]]
+        runs = {sampling.NUMERICS: self._find_numerics, sampling.CHECK: self._check}
+        result = runs.get(command.what, self._time)(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
@@ -195,9 +191,8 @@ class CaseRunner:
         offset = seed_offset(self._plan, case, before)
         for number in range(len(pieces[0])):
             own = [[parts[number]] for parts in pieces]
-            for piece, (((part, buffers),), call) in enumerate(
-                zip(own, self._iterations(case, own), strict=True)
-            ):
+            calls = self._iterations(case, own)
+            for piece, (((part, buffers),), call) in enumerate(zip(own, calls, strict=True)):
                 earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
                 known = earlier if before else ()
                 witness = Witness(part, buffers, self._comm, known) if buffers.own else None
@@ -230,12 +225,11 @@ class CaseRunner:
     ) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             self._fill(case, pieces)
-        expected_s = longest_iteration_s(
-            case.size_bytes * case.parts, command.calls, self._checked_s.get(case.index, 0.0)
-        )
+        checked_s = self._checked_s.get(case.index, 0.0)
+        expected_s = longest_iteration_s(case.size_bytes * case.parts, command.calls, checked_s)
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
-        self._overlaps.prepare()
+        self._overlaps.ends.prepare()
         queues = self._comm.device.is_async and not self._is_by_host(case)
         samples = measure.no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
@@ -271,13 +265,11 @@ class CaseRunner:
                 self._state[rank_state.ITERATION] = number
                 timer.align()
                 call()
-        iteration = self._next_turns(case, pieces, command.calls, command.iterations)
+        device, number = self._comm.device, command.iterations
+        iteration = self._next_turns(case, pieces, command.calls, number)
         made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        before = held_bytes(made, self._comm.device, is_without=True)
-        device = self._comm.device
-        samples = measure.time_batch(
-            timer, self._counters, iteration, command.iterations, self._state, device.read_state
-        )
+        before = held_bytes(made, device, is_without=True)
+        samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
         after = held_bytes(made, device, is_without=False)
         self._group_bytes = None
         if before is not None and after is not None:

@@ -112,14 +112,14 @@ and `elapsed_time` in milliseconds."""
 
 
 class Device:
-    """The device that one rank measures. What is here is that of one that runs at once what it is
-    given, and has only plain memory."""
+    """The device that one rank measures. What is here is that of the host's processor, which runs
+    at once what it is given, and has only plain memory."""
 
-    torch_device: torch.device
+    torch_device = torch.device("cpu")
     """Where its tensors are."""
     is_async = False
     """Whether it runs later what it is given, in the order of a stream."""
-    name: str
+    name = "cpu"
     """Such as `cpu` or `cuda:0 NVIDIA H200`."""
     uuid = ""
     """Identifies it among all devices of its host, also where a rank sees only some of them; empty
@@ -143,12 +143,15 @@ class Device:
 
     def free_bytes(self) -> int | None:
         """Bytes of memory that processes can still take; None where that is unknown."""
-        raise NotImplementedError
+        return procfs.read_free_bytes()
 
     def held_bytes(self) -> int | None:
         """Bytes of memory that this process has on a CPU, or that all processes have on an
         accelerator; None where that is unknown."""
-        raise NotImplementedError
+        if hasattr(_C_LIBRARY, "malloc_trim"):
+            _C_LIBRARY.malloc_trim(0)  # what was freed must not serve what comes next
+        pages = (procfs.read_text(Path("/proc/self/statm")) or "").split()
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
     def make_event(self) -> Event:
         """A new event; only where `is_async`."""
@@ -161,7 +164,9 @@ class Device:
     def compute(self, seconds: float) -> None:
         """Be busy for that long, as with the computation of a program: a CPU before this returns,
         an accelerator in the order of its stream."""
-        self.spin(seconds)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
@@ -204,27 +209,6 @@ class Device:
     def read_state(self) -> gpus.GpuState | None:
         """Its clock, power, temperature and why it is throttled; None where that is unknown."""
         return None
-
-
-class Cpu(Device):
-    """The host's processor and memory."""
-
-    torch_device = torch.device("cpu")
-    name = "cpu"
-
-    def free_bytes(self) -> int | None:
-        return procfs.read_free_bytes()
-
-    def held_bytes(self) -> int | None:
-        if hasattr(_C_LIBRARY, "malloc_trim"):
-            _C_LIBRARY.malloc_trim(0)  # what was freed must not serve what comes next
-        pages = (procfs.read_text(Path("/proc/self/statm")) or "").split()
-        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
-
-    def compute(self, seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            pass
 
 
 class Accelerator(Device):
@@ -271,6 +255,9 @@ class Accelerator(Device):
         if not self._cycles_per_s:
             self._cycles_per_s = self._measure_clock(sleep)
         sleep(round(seconds * self._cycles_per_s))
+
+    def compute(self, seconds: float) -> None:
+        self.spin(seconds)
 
     def current_stream(self) -> Any:
         return self._module.current_stream()
@@ -336,11 +323,10 @@ class Accelerator(Device):
 
 def _pci_bus_id(properties: Any) -> str:
     """Domain, bus and device as NCCL and nvidia-smi print them. Torch has them since 2.8."""
-    try:
+    with suppress(AttributeError):
         numbers = (getattr(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
         return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
-    except AttributeError:
-        return ""
+    return ""
 
 
 def find_part(index: int, variables: Mapping[str, str], is_amd: bool) -> str:
@@ -373,7 +359,7 @@ def _count(kind: str) -> int:
 
 
 DEVICES = {
-    "cpu": DeviceKind(lambda: 1, lambda _: Cpu()),
+    "cpu": DeviceKind(lambda: 1, lambda _: Device()),
     "cuda": DeviceKind(partial(_count, "cuda"), partial(Accelerator, "cuda")),
     "xpu": DeviceKind(partial(_count, "xpu"), partial(Accelerator, "xpu")),
 }

@@ -8,8 +8,8 @@ import faulthandler
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from commbench.errors import CommbenchError, RankError
 from commbench.plan.case import FINISHED, Case
@@ -21,8 +21,7 @@ LOCAL = "local"
 """The launcher of ranks that commbench started itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankContext:
+class RankContext(NamedTuple):
     """The number of a rank among the others, and how it joins them."""
 
     rank: int
@@ -48,8 +47,7 @@ class RankContext:
         return self.local_world_size == self.world_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchTask:
+class LaunchTask(NamedTuple):
     """One launch of a run, the same for all of its ranks."""
 
     plan: Plan
@@ -74,15 +72,11 @@ class LaunchTask:
 
     def cases(self) -> tuple[Case, ...]:
         """The cases of the plan; those that this launch has finished before are marked."""
-        done = self.finished or ()
-        return tuple(
-            case._replace(status=FINISHED) if case.index in done else case
-            for case in self.plan.cases()
-        )
+        done, cases = self.finished or (), self.plan.cases()
+        return tuple(c._replace(status=FINISHED) if c.index in done else c for c in cases)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerArgs:
+class WorkerArgs(NamedTuple):
     """What the launcher passes to a rank."""
 
     task: LaunchTask
@@ -108,36 +102,29 @@ def worker_main(worker_args: WorkerArgs) -> None:
         # that never returns to Python.
         signal.signal(number, signal.SIG_DFL)
     _end_with_process(worker_args.launcher_pid)
-    rank_context = RankContext(
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
-        local_rank=int(os.environ["LOCAL_RANK"]),
-        local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
-        launcher=LOCAL,
-        init_method=f"file:{worker_args.scratch_dir / 'ranks'}"
-        if worker_args.uses_file_store
-        else "env://",
-        scratch_dir=worker_args.scratch_dir,
-    )
+    scratch_dir = worker_args.scratch_dir
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    rank, ranks, local_rank, local_ranks = (int(os.environ[name]) for name in names)
+    where = f"file:{scratch_dir / 'ranks'}" if worker_args.uses_file_store else "env://"
+    rank_context = RankContext(rank, ranks, local_rank, local_ranks, LOCAL, where, scratch_dir)
     from commbench.worker.rank import run_rank
 
     verbose = os.environ.get("TORCH_CPP_LOG_LEVEL") in ("INFO", "WARNING")
     if not verbose and not any(name in os.environ for name in DEBUG_VARIABLES):
-        _redirect_output(
-            log_path(worker_args.scratch_dir, rank_context.rank), is_reporter=not rank_context.rank
-        )
+        log = log_path(scratch_dir, rank)
+        _redirect_output(log, is_reporter=not rank)
         # A crash writes its stack to a file, so that the terminal shows only the two lines of the
         # error; of one thread only, because reading the others' while they run may never end.
-        stack = stack_path(worker_args.scratch_dir, rank_context.rank).open("w")
+        stack = stack_path(scratch_dir, rank).open("w")
         faulthandler.enable(stack, all_threads=False)
 
     def report(error: RankError, is_reporter: bool) -> None:  # noqa: ARG001 - the launcher reads one
-        record_error(worker_args.scratch_dir, rank_context.rank, error)
+        record_error(scratch_dir, rank, error)
 
     try:
         run_rank((worker_args.task, *worker_args.later), rank_context, report)
     except CommbenchError as error:
-        record_error(worker_args.scratch_dir, rank_context.rank, error)
+        record_error(scratch_dir, rank, error)
         sys.exit(error.exit_code)
     except SystemExit as left:
         # torch's agent would take code 0 for a rank that is done.

@@ -106,10 +106,9 @@ def _refusals(
 
 def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:
     """The cases; those with a reason not to be measured, by their index, get it, and a status."""
-    return tuple(
-        case._replace(status=status, reason=why) if (why := reasons.get(case.index)) else case
-        for case in cases
-    )
+    marks: dict[int, dict[str, Any]]
+    marks = {index: {"status": status, "reason": why} for index, why in reasons.items() if why}
+    return tuple(case._replace(**marks.get(case.index, {})) for case in cases)
 
 
 def _kind(case: Case) -> str:
@@ -199,9 +198,8 @@ def out_of_memory(rank: int, error: BaseException) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception means that no memory was left; for host memory torch has no type."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
+    is_of_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return is_of_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def learn_selections(

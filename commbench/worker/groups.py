@@ -15,7 +15,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -72,11 +72,9 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                 continue
             group = default
             if len(ranks) < plan.world_size:
+                options = make_nccl_options(plan, timeout)
                 group = dist.new_group(
-                    ranks,
-                    timeout=timeout,
-                    pg_options=make_nccl_options(plan, timeout),
-                    group_desc=f"commbench_{name}",
+                    ranks, timeout=timeout, pg_options=options, group_desc=f"commbench_{name}"
                 )
             if rank in ranks:
                 view = GroupView(group, ranks.index(rank), ranks, ranks, number)
@@ -115,13 +113,6 @@ def lazy_gloo() -> Iterator[None]:
         os.environ.pop(LAZY, None)
         if before is not None:
             os.environ[LAZY] = before
-
-
-def gloo_group(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """A gloo group of the ranks that meet in `store`, unknown to torch.distributed; it ends when
-    nothing refers to it any more."""
-    with lazy_gloo():
-        return dist.ProcessGroupGloo(store, rank, ranks, timeout)
 
 
 MOST_KEPT = 4
@@ -205,19 +196,17 @@ def held_bytes(made: Sequence[NewGroups], device: Device, is_without: bool) -> i
     return device.held_bytes()
 
 
-def make_nccl_options(
-    plan: Plan, timeout: timedelta | None = None, process_group: Any = None
-) -> Any:
+def make_nccl_options(plan: Plan, timeout: timedelta | None = None) -> Any:
     """The Options of a plan, with the timeout of the group, for torch warns of another one; None
     where the plan has none.
 
-    `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
-    UnavailableError for an option that this torch does not offer.
+    Raises UsageError for another backend, UnavailableError for an option that this torch does not
+    offer.
     """
     backends.require_nccl(plan.backend, plan.nccl_options)
     if not plan.nccl_options:
         return None
-    process_group = process_group or getattr(dist, "ProcessGroupNCCL", None)
+    process_group = getattr(dist, "ProcessGroupNCCL", None)
     if process_group is None:
         raise UnavailableError(
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
@@ -296,11 +285,8 @@ def find_reset() -> Reset | None:
     """The function of the NCCL in this process that makes it read its variables again; None where
     there is none. It loads no library."""
     for library in LIBRARIES:
-        try:
-            loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-            return loaded.ncclResetDebugInit
-        except (OSError, AttributeError):
-            continue
+        with suppress(OSError, AttributeError):
+            return ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW).ncclResetDebugInit
     return None
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from commbench import __version__, errors, units, validation
@@ -63,9 +64,8 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     # One rank of each host looks for its GPUs.
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
     found = environment.nccl_settings() | environment.relevant_variables()
-    variables = {
-        name: value for name, value in found.items() if name not in environment.DIFFERENT_BY_NATURE
-    }
+    ignored = environment.DIFFERENT_BY_NATURE
+    variables = {name: value for name, value in found.items() if name not in ignored}
     info = _own_info(task.plan, rank_context, comm)
     _require_same_plan(task, info, comm)
     ranks: tuple[RankInfo, ...] = ()
@@ -78,19 +78,16 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
         return str(task.folder)
 
     folder = comm.agree(info._asdict(), decide)
-    boots, hosts, of_variables, of_gpus = comm.first_alike(
-        [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
-    )
+    own = [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
+    boots, hosts, of_variables, of_gpus = comm.first_alike(own)
     comm.shares_clock = bool(boot_id()) and not boots.any()
     other_variables, first_ranks = {}, hosts.tolist()
     for rank in _first_others(of_variables.unique().tolist(), of_variables):
         theirs = comm.share_value(variables, rank)
         names = [n for n in sorted(variables | theirs) if variables.get(n) != theirs.get(n)]
         other_variables[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
-    other_gpus = dict(
-        comm.share_value([info.host, gpus], rank)
-        for rank in _first_others(hosts.unique().tolist(), of_gpus)
-    )
+    others = _first_others(hosts.unique().tolist(), of_gpus)
+    other_gpus = dict(comm.share_value([info.host, gpus], rank) for rank in others)
     differences = {"other_variables": other_variables, "other_gpus": other_gpus}
     known = {name: each for name, each in differences.items() if each}
     return GroupInfo(ranks, known, first_ranks, folder)
@@ -168,12 +165,10 @@ def _short_text(name: str, value: Any) -> str:
     return f"{shown[:half]} ... {shown[-half:]} ({len(shown)} characters)"
 
 
-def find_interface(
-    backend: str, rank_context: RankContext, variables: Mapping[str, str] = os.environ
-) -> NetworkInterface:
+def find_interface(backend: str, rank_context: RankContext) -> NetworkInterface:
     """The interface between this host and the others; empty fields where that is not known."""
     known = environment.addresses()
-    if named := variables.get(_VARIABLES.get(backend, ""), ""):
+    if named := os.environ.get(_VARIABLES.get(backend, ""), ""):
         matching = (one for one in known if _is_named(one.interface, named, backend))
         return next(matching, NetworkInterface())
     if rank_context.is_single_node:
@@ -183,7 +178,7 @@ def find_interface(
     else:
         host = rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
         is_env = rank_context.init_method == "env://"
-        address = _source_address(variables.get("MASTER_ADDR", "") if is_env else host)
+        address = _source_address(os.environ.get("MASTER_ADDR", "") if is_env else host)
     return next((o for o in known if o.address == address), NetworkInterface(address=address))
 
 
@@ -201,28 +196,22 @@ def _is_named(interface: str, named: str, backend: str) -> bool:
 def _address_of_own_name() -> str:
     """The address that gloo uses by default: the first of this host's name that a socket can be
     bound to, otherwise the loopback's."""
-    try:
+    with suppress(OSError):
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        found = []
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as trial:
+        for family, kind, protocol, _, address in found:
+            with suppress(OSError), socket.socket(family, kind, protocol) as trial:
                 trial.bind(address)
-        except OSError:
-            continue
-        return str(address[0])
+                return str(address[0])
     return "127.0.0.1"
 
 
 def _source_address(host: str) -> str:
     """The address from which the kernel would send to a host; nothing is sent. Empty where there is
     no route."""
-    try:
+    with suppress(OSError):
         found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)  # any port
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.connect(address)
             return str(trial.getsockname()[0])
-    except OSError:
-        return ""
+    return ""

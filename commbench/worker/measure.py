@@ -32,16 +32,6 @@ Stamp = Callable[[int], object]
 """Notes the time of iteration i."""
 
 
-class HostTimes(NamedTuple):
-    """What the host did while it queued the iterations of a batch on a device."""
-
-    enqueue_ns: list[int]
-    """Of each iteration, from before its start was queued until its stop was."""
-    is_late: list[bool]
-    """Whether the device came to the start before the host had queued the stop, so that the
-    duration may contain a time in which the device waited for the host."""
-
-
 class Timer:
     """Stamps start and stop of each iteration of a batch: by the monotonic clock of the host,
     common to all processes of one boot."""
@@ -49,6 +39,12 @@ class Timer:
     shares_clock = True
     """Whether starts of ranks on one host can be compared."""
     resolution_s = time.get_clock_info("perf_counter").resolution
+    enqueue_ns: Sequence[int] = ()
+    """Of each iteration of the last batch, from before its start was queued on a device until its
+    stop was; empty where the host runs the operations itself."""
+    late: Sequence[bool] = ()
+    """Whether the device came to the start before the host had queued the stop, so that the
+    duration may contain a time in which the device waited for the host."""
     align: Callable[[], object]
     """Lets all ranks of a group, at first of the default one, begin the next call at the same
     time."""
@@ -82,10 +78,6 @@ class Timer:
         """Durations and starts of the last batch in ns; starts are 0 where clocks differ."""
         durations = [end - start for start, end in zip(self._starts, self._ends, strict=True)]
         return durations, list(self._starts)
-
-    def host_times(self) -> HostTimes | None:
-        """What the host did in the last batch; None where it runs the operations itself."""
-        return None
 
 
 RUN_AHEAD = 2
@@ -157,7 +149,7 @@ class DeviceEventTimer(Timer):
         starts = self._starts = array("q", bytes(8 * iterations))
         enqueued = self._enqueued = array("q", bytes(8 * iterations))
         spans = self._spans = array("q", bytes(8 * iterations))
-        late = self._late = [False] * iterations
+        late = self.late = [False] * iterations
         running, now = self._running, time.perf_counter_ns
         running.clear()
         self._began = 0
@@ -181,17 +173,15 @@ class DeviceEventTimer(Timer):
         self._running.clear()
         self._queue_s = min(self._queue_s, median(self._spans) * 1e-9)
         wanted_s = SPIN_OVER_QUEUE * self._queue_s
-        if sum(self._late) > MOST_LATE * len(self._late):
+        if sum(self.late) > MOST_LATE * len(self.late):
             wanted_s = 2 * max(self._spin_s, self._queue_s)
         most_s = min(max(MOST_SPIN_S, 2 * self._queue_s), LONGEST_SPIN_S)
         self._spin_s = min(max(self._spin_s, wanted_s), most_s)
         self._spins[self._kind] = self._spin_s, self._queue_s
+        queued = zip(self._starts, self._enqueued, strict=True)
+        self.enqueue_ns = [end - start for start, end in queued]
         durations = [round(begin.elapsed_time(end) * 1e6) for begin, end in self._pairs]
         return durations, [0] * len(durations)
-
-    def host_times(self) -> HostTimes | None:
-        spans = zip(self._starts, self._enqueued, strict=True)
-        return HostTimes([end - start for start, end in spans], self._late)
 
 
 ALIGNER_ITERATIONS = 10
@@ -215,7 +205,7 @@ class LocalSamples(NamedTuple):
     """What the kernel counted during the batch, by cpu_counters.FIELDS."""
     enqueue: torch.Tensor | None = None
     """Two numbers: the median time in ns that the host needed to queue an iteration, and the number
-    of iterations that came late to the device (timers.HostTimes); None on a CPU."""
+    of iterations that came late to the device (Timer.late); None on a CPU."""
     state: gpus.GpuState | None = None
     """Of the device, when the last iteration had been queued; None where that is unknown."""
 
@@ -294,13 +284,12 @@ def by_turns(iterations: Sequence[Call], first: int) -> Call:
 
 
 def time_batch(
-    timer: Timer, counters: cpu.CpuCounters, call: Callable[[], object], iterations: int,
-    state: StateBuffer, read_state: Callable[[], gpus.GpuState | None] = lambda: None,
-) -> LocalSamples:  # fmt: skip
+    timer: Timer, counters: cpu.CpuCounters, call: Call, iterations: int, state: StateBuffer
+) -> LocalSamples:
     """Time that many iterations on this rank, with Python's garbage collector off.
 
-    `read_state` is called once, when all of them are queued: a GPU still runs the last ones, so
-    that its clocks are those under load.
+    The device's state is read when all of them are queued: a GPU still runs the last ones, so that
+    its clocks are those under load.
     """
     start, stop = timer.prepare(iterations)
     gc.collect(0)
@@ -312,12 +301,12 @@ def time_batch(
     finally:
         if was_enabled:
             gc.enable()
-    device_state = read_state()
+    device_state = timer.device.read_state()
     durations, starts = timer.collect()
     counted = counters.since(before)
     samples = LocalSamples(*(torch.tensor(found) for found in (durations, starts, counted)))
-    if host := timer.host_times():
-        enqueue = round(median(host.enqueue_ns)), sum(host.is_late)
+    if timer.enqueue_ns:
+        enqueue = round(median(timer.enqueue_ns)), sum(timer.late)
         samples = samples._replace(enqueue=torch.tensor(enqueue))
     return samples._replace(state=device_state)
 
@@ -331,10 +320,8 @@ def loop_overhead_s(timer: Timer) -> float:
     nothing: Call = lambda: None  # noqa: E731
     timed_loop(nothing, nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     durations = timer.collect()[0]
-    if host := timer.host_times():
-        in_time = [ns for ns, late in zip(durations, host.is_late, strict=True) if not late]
-        durations = in_time or durations
-    return median(durations) * 1e-9
+    in_time = [ns for ns, late in zip(durations, timer.late, strict=False) if not late]
+    return median(in_time or durations) * 1e-9
 
 
 def time_calls(

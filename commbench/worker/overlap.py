@@ -84,10 +84,8 @@ class HostEnds:
         deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
         while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
             time.sleep(1e-3)
-        return (
-            [ended and ended - began for began, ended, _, _ in marks],
-            [ended - began for _, _, began, ended in marks],
-        )
+        communicated = [ended and ended - began for began, ended, _, _ in marks]
+        return communicated, [ended - began for _, _, began, ended in marks]
 
 
 class DeviceEnds:
@@ -127,10 +125,8 @@ class DeviceEnds:
         for _, communicated, computed in called:
             communicated.synchronize()
             computed.synchronize()
-        return (
-            [round(began.elapsed_time(end) * 1e6) for began, end, _ in called],
-            [round(began.elapsed_time(end) * 1e6) for began, _, end in called],
-        )
+        communicated = [round(began.elapsed_time(end) * 1e6) for began, end, _ in called]
+        return communicated, [round(began.elapsed_time(end) * 1e6) for began, _, end in called]
 
 
 class Overlaps:
@@ -141,7 +137,8 @@ class Overlaps:
     ) -> None:
         self._comm, self._timer, self._state = comm, timer, state
         self._ratio = ratio or 1.0
-        self._ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        self.ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        """Notes when the parts of a call end."""
         self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
         self._works: dict[tuple[Any, ...], tuple[Call, str]] = {}
         """The computation of each overlap, and what it is: `12 x matmul 128x128x128 float32`."""
@@ -158,14 +155,12 @@ class Overlaps:
         assert computation is not None
         key, device = (computation.kind.name, computation.detail), self._comm.device
         if key not in self._units:
-            self._units[key] = computation.kind.make(
-                torch, device.torch_device, device.multiprocessors, computation.detail
-            )
+            where = torch, device.torch_device, device.multiprocessors
+            self._units[key] = computation.kind.make(*where, computation.detail)
         unit, name = self._units[key]
         units, calibrations = computation.units or 1, 0 if computation.units else CALIBRATIONS
         if calibrations:
-            communicate = self._alone(_make_start(parts))
-            wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
+            wanted_s = self._slowest_s(self._alone(_make_start(parts)), takes_part) * self._ratio
         for _ in range(calibrations):
             found_s = self._slowest_s(device.in_stream(_repeat(unit, units)), takes_part)
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
@@ -175,14 +170,10 @@ class Overlaps:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
         start, (compute, _) = _make_start(parts), self._works[case.key("part")]
         if case.part == AT_ONCE:
-            return partial(self._ends.call, start, compute)
+            return partial(self.ends.call, start, compute)
         if case.part == COMPUTATION:
             return self._comm.device.in_stream(compute)
         return self._alone(start)
-
-    def prepare(self) -> None:
-        """Forget when earlier calls ended."""
-        self._ends.prepare()
 
     def add_ends(self, batch: Batch, case: Case) -> Batch:
         """The batch of a case with the name of its computation, and for a case that runs both with
@@ -192,13 +183,12 @@ class Overlaps:
             return batch
         calls = len(batch.samples_s)
         own = torch.zeros((2, calls), dtype=torch.int64)
-        if any(found := self._ends.collect(calls)):
+        if any(found := self.ends.collect(calls)):
             own = torch.tensor(found)
         ends = self._comm.reduce_max(own).tolist()
         communicated, computed = (tuple(round(ns * 1e-9, 10) for ns in found) for found in ends)
-        return batch._replace(
-            communication_s=communicated if all(communicated) else (), computation_s=computed
-        )
+        known = communicated if all(communicated) else ()
+        return batch._replace(communication_s=known, computation_s=computed)
 
     def _alone(self, start: Start) -> Call:
         return self._comm.device.in_stream(lambda: start().wait())

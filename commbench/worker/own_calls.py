@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +26,6 @@ from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.worker import groups, verify
 from commbench.worker.device import Device
-from commbench.worker.verify import CheckResult, Parts, VerificationData
 from commbench.worker.watchdog.rank_state import make_failure
 
 if TYPE_CHECKING:
@@ -140,9 +138,7 @@ class _InStream(NamedTuple):
         self.module.current_stream().wait_event(self.end)
 
 
-@cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "commbench-own-call")
+_THREAD = ThreadPoolExecutor(1, "commbench-own-call")
 
 
 @cache
@@ -154,7 +150,7 @@ def _start_beside(run: Callable[[], object], device: Device) -> _InThread | _InS
     """Start a call that has no `start`: on a CPU in a thread, on a device in a stream of its own,
     after what the current stream has."""
     if not device.is_async:
-        return _InThread(_thread().submit(run))
+        return _InThread(_THREAD.submit(run))
     module = torch.get_device_module(device.torch_device.type)
     stream = _side_stream(module)
     stream.wait_stream(module.current_stream())
@@ -194,11 +190,7 @@ class Witness:
         self._windows = (output[:window], output[-window:])
         self._left: list[torch.Tensor] = []
         """What the windows had when the call returned."""
-        device.in_stream(self._fill_guards)()
-
-    def _fill_guards(self) -> None:
-        for guard in self._own.guards:
-            guard.fill_(GUARD)
+        device.in_stream(lambda: [guard.fill_(GUARD) for guard in self._own.guards])()
 
     def begins(self) -> None:
         """The call is next, and its input is there. On a device, the input is only right when the
@@ -213,20 +205,18 @@ class Witness:
 
     def returned(self) -> None:
         """The call has returned: note its output at once, in the order of the stream."""
-        self._device.in_stream(
-            lambda: self._left.extend(window.clone() for window in self._windows)
-        )()
+        self._device.in_stream(lambda: self._left.extend(w.clone() for w in self._windows))()
 
-    def judge(self, parts: Parts, seconds: float) -> CheckResult:
+    def judge(self, parts: verify.Parts, seconds: float) -> verify.CheckResult:
         """What checking the result found, and what the call did wrong: it took so long."""
-        found = CheckResult("", *self._inspect(parts), seconds)
+        found = verify.CheckResult("", *self._inspect(parts), seconds)
         what = self._stream_fault() or self._late_fault(found) or self._guard_fault()
         if not what and found.wrong:
             what = self._wrong_fault(found.wrong, parts)
         fault = f"the call {self._case.call} on rank {self._rank} {what}" if what else ""
         return found._replace(fault=fault)
 
-    def _inspect(self, parts: Parts) -> tuple[int, WrongElement | None]:
+    def _inspect(self, parts: verify.Parts) -> tuple[int, WrongElement | None]:
         """How many elements are wrong, and the first: by the call's own reference, if it has one,
         otherwise by the operation's."""
         reference = getattr(self._own.entry, "reference", None)
@@ -250,13 +240,12 @@ class Witness:
         return len(wrong), WrongElement(buffers.rank, at, expected_text, got)
 
     def _stream_fault(self) -> str:
-        now = self._device.current_stream()
-        if now == self._stream:
+        if self._device.current_stream() == self._stream:
             return ""
         self._device.restore_stream(self._stream)
         return "left another stream of the device as the current one"
 
-    def _late_fault(self, found: CheckResult) -> str:
+    def _late_fault(self, found: verify.CheckResult) -> str:
         """Whether its output changes after it has returned."""
         wait_s = min(max(2 * found.seconds, LEAST_WAIT_S), MOST_WAIT_S)
         deadline = time.monotonic() + (LATEST_S if found.wrong else wait_s)
@@ -287,7 +276,7 @@ class Witness:
         wrote = units.format_count(number, "byte")
         return f"wrote {wrote} beyond its buffers, {distant} {edges[distance]}"
 
-    def _wrong_fault(self, number: int, parts: Parts) -> str:
+    def _wrong_fault(self, number: int, parts: verify.Parts) -> str:
         """What the wrong elements are."""
         few = units.format_count(number, "wrong element")
         if hasattr(self._own.entry, "reference"):
@@ -305,9 +294,9 @@ class Witness:
         return f"left {few}"
 
 
-def _input(data: VerificationData, rank: int, device: torch.device) -> torch.Tensor:
+def _input(data: verify.VerificationData, rank: int, device: torch.device) -> torch.Tensor:
     """What another rank of the group sends."""
-    case, own = data.case, replace(data, rank=rank)
+    case, own = data.case, data._replace(rank=rank)
     counts, _ = case.block_counts(rank)
     whole = torch.empty(sum(counts), dtype=getattr(torch, case.dtype), device=device)
     for number, part in enumerate(whole.split(list(counts)) if counts else ()):
@@ -315,7 +304,7 @@ def _input(data: VerificationData, rank: int, device: torch.device) -> torch.Ten
     return whole
 
 
-def _rows_before(parts: Parts) -> Iterator[torch.Tensor]:
+def _rows_before(parts: verify.Parts) -> Iterator[torch.Tensor]:
     """What each block of the output had before the call: its input, or the opposite of its
     result."""
     for buffers, data in parts:
@@ -323,7 +312,7 @@ def _rows_before(parts: Parts) -> Iterator[torch.Tensor]:
             yield data.sent(number) if buffers.has_one_memory else verify.invert(row.clone())
 
 
-def _share(parts: Parts, rows: Iterable[torch.Tensor]) -> float:
+def _share(parts: verify.Parts, rows: Iterable[torch.Tensor]) -> float:
     """The share of wrong elements that are those of other rows, from the first wrong one of each
     block on."""
     wrong = alike = 0

@@ -32,9 +32,9 @@ from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
 from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
-from commbench.worker.device import Accelerator, Cpu, Device
+from commbench.worker.device import Accelerator, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
+from commbench.worker.groups import find_shared_gpus, lazy_gloo, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
 from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import Scheduler
@@ -216,11 +216,8 @@ def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe
                 own = torch.tensor([sender, receiver, seconds], dtype=torch.float64)
             elif comm.rank == receiver:
                 _exchange(comm, sender, dist.recv, dist.send)
-    return tuple(
-        LinkProbe(int(sender), int(receiver), PROBE_BYTES, round(seconds, 9))
-        for sender, receiver, seconds in comm.gather(own).tolist()
-        if sender >= 0
-    )
+    found = [(int(a), int(b), seconds) for a, b, seconds in comm.gather(own).tolist() if a >= 0]
+    return tuple(LinkProbe(a, b, PROBE_BYTES, round(seconds, 9)) for a, b, seconds in found)
 
 
 def _exchange(
@@ -264,22 +261,14 @@ def measure_on_group(
             "this rank is not in the process group", "call measure() on the ranks of the group only"
         )
     backend, device = _find_backend(group)
-    task = LaunchTask(
-        plan=make_plan(backend, device.torch_device.type, dist.get_world_size(group)),
-        label=label,
-        folder=output or Path(),
-        folder_exists=output is None,
-        logs_nccl=False,  # the program's own log is left alone
-    )
+    plan = make_plan(backend, device.torch_device.type, dist.get_world_size(group))
+    task = LaunchTask(plan, label, output or Path(), folder_exists=output is None)
+    task = task._replace(logs_nccl=False)  # the program's own log is left alone
     with _on_group(group, device) as comm:
-        rank_context = RankContext(
-            rank=comm.rank,
-            world_size=comm.ranks,
-            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
-            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-            launcher=IN_PROCESS,
-            init_method="env://",
-        )
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        numbers = comm.rank, comm.ranks, local_rank, local_ranks
+        rank_context = RankContext(*numbers, IN_PROCESS, "env://")
         ranks = introduce(task, rank_context, comm)
         header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
         state = open_state(None, comm.rank)
@@ -308,8 +297,9 @@ def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
     control = None
     try:
         own_store = dist.PrefixStore(f"{name}/{number}", store)
-        # torch's own default for gloo
-        control = gloo_group(own_store, rank, ranks, timedelta(minutes=30))
+        timeout = timedelta(minutes=30)  # torch's own default for gloo
+        with lazy_gloo():
+            control = dist.ProcessGroupGloo(own_store, rank, ranks, timeout)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
         comm.gpu_shared, _ = find_shared_gpus(comm)
@@ -331,14 +321,13 @@ def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
 
 def _find_backend(group: Any) -> tuple[str, Device]:
     """The backend of a group that is measured, and its device."""
-    backends = dict(
-        part.split(":", 1) for part in dist.get_backend_config(group).split(",") if ":" in part
-    )
+    known = dist.get_backend_config(group)
+    backends = dict(part.split(":", 1) for part in known.split(",") if ":" in part)
     if "cuda" in backends and torch.cuda.is_available():
         return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
     if "cpu" in backends:
-        return backends["cpu"], Cpu()
+        return backends["cpu"], Device()
     raise UnavailableError(
-        f"the process group has no backend for this host: {dist.get_backend_config(group)}",
+        f"the process group has no backend for this host: {known}",
         "measure a group of the backend nccl with GPUs, or of gloo",
     )

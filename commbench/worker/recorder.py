@@ -106,9 +106,8 @@ class Recorder(RunCollector):
         self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.add(header)
-        self._has_related = any(
-            case.part or not case.call_form.is_reference for case in header.plan.cases()
-        )
+        cases = header.plan.cases()
+        self._has_related = any(c.part or not c.call_form.is_reference for c in cases)
         """Whether there are several forms or parts of the same calls, which are compared."""
         self._rows: dict[int, ResultRow] = {}
         """The finished rows of those and of groups, by case: a group's time alone belongs in that
@@ -168,11 +167,8 @@ class Recorder(RunCollector):
             known = [row for row in self._rows.values() if _calls_of(row) in keys]
             rows = tuple({row.measurement.case.index: row for row in [*known, *rows]}.values())
         linked = relate_rows(rows)
-        self._rows |= {
-            row.measurement.case.index: row
-            for row in linked
-            if self._has_related or row.measurement.case.group
-        }
+        kept = [row for row in linked if self._has_related or row.measurement.case.group]
+        self._rows |= {row.measurement.case.index: row for row in kept}
         self._csv.add(*linked)
 
     def close(self) -> None:

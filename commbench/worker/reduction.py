@@ -27,7 +27,6 @@ from commbench.results.schema import Batch
 from commbench.worker import measure
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
-from commbench.worker.measure import LocalSamples, Timer
 
 MOST_GROUP_SAMPLES = 1 << 14
 """Of the samples of groups that call together, in a batch: recorded up to so many, groups times
@@ -41,7 +40,7 @@ def slowest_durations_s(
     return _seconds(comm.reduce_max(durations), calls)
 
 
-def aligner_s(timer: Timer, comm: Communicator) -> float:
+def aligner_s(timer: measure.Timer, comm: Communicator) -> float:
     """The time of the aligner itself on the slowest rank, on rank 0: the median of
     ALIGNER_ITERATIONS, of fewer where it is slow. All ranks take part."""
     few = measure.FEW_ALIGNER_ITERATIONS
@@ -53,7 +52,7 @@ def aligner_s(timer: Timer, comm: Communicator) -> float:
 
 
 def reduce_batch(
-    samples: LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None,
+    samples: measure.LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None,
     views: Sequence[GroupView] = (), groups: Sequence[Sequence[int]] = (),
 ) -> Batch:  # fmt: skip
     """What is recorded of a batch, on rank 0, zeros elsewhere; all ranks have to take part.
@@ -93,17 +92,13 @@ def reduce_batch(
             facts["last_in"] = tuple(facts["last_in"][rank] for rank in members)
     if base_ns is not None:
         facts["rank_behind_s"] = _seconds(gathered[:, 1])
-    return Batch(
-        samples_s=_seconds(found["slowest"], calls),
-        calls=calls,
-        rank_medians_s=_seconds(gathered[:, 0], calls),
-        **_counters(found["counters"].tolist()),
-        **facts,
-    )
+    facts |= _counters(found["counters"].tolist())
+    facts["rank_medians_s"] = _seconds(gathered[:, 0], calls)
+    return Batch(samples_s=_seconds(found["slowest"], calls), calls=calls, **facts)
 
 
 def _pack(
-    samples: LocalSamples, comm: Communicator, base_ns: int | None
+    samples: measure.LocalSamples, comm: Communicator, base_ns: int | None
 ) -> dict[str, torch.Tensor]:
     """What rank 0 needs the maximum of over all ranks; a minimum is the negative maximum of
     negatives."""
@@ -227,12 +222,10 @@ class HostSpeedProbe:
         self._target = torch.zeros_like(self._source)
         self._echo: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
-            self._echo = subprocess.Popen(
-                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-            )
+            pipe = subprocess.PIPE
+            self._echo = subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, bufsize=0)
             # Not on the core of this rank: the message has to wake another one.
-            own = os.sched_getaffinity(0)
-            if others := set(range(os.cpu_count() or 1)) - own:
+            if others := set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0):
                 os.sched_setaffinity(self._echo.pid, others)
 
     def measure_if_due(self) -> dict[str, Any]:
@@ -241,12 +234,10 @@ class HostSpeedProbe:
         ago."""
         if time.monotonic() < self._due:
             return {}
-        found = {
-            "host_round_trip_s": self._time_round_trip(),
-            "host_copy_s": _median_s(lambda: self._target.copy_(self._source)),
-        }
+        round_trip_s = self._time_round_trip()
+        copy_s = _median_s(lambda: self._target.copy_(self._source))
         self._due = time.monotonic() + INTERVAL_S
-        return found
+        return {"host_round_trip_s": round_trip_s, "host_copy_s": copy_s}
 
     def close(self) -> None:
         """End the other process."""
@@ -264,10 +255,9 @@ class HostSpeedProbe:
             os.write(to, b"\0")
             os.read(back, 1)
 
-        try:
+        with suppress(OSError):
             return _median_s(round_trip)
-        except OSError:
-            return None
+        return None
 
 
 def _median_s(call: Callable[[], object]) -> float:

@@ -151,8 +151,7 @@ class SampleSchedule:
         if not self._calls:
             # Once for all batches: later ones have as many calls.
             self._calls = self._timing.calls_per_iteration(self._warm_up.least_s)
-        iterations = self._next_iterations()
-        return Command(MEASURE, self._case, iterations, self._calls, self._untimed)
+        return Command(MEASURE, self._case, self._next_iterations(), self._calls, self._untimed)
 
     def record(self, result: Sequence[float] | Batch) -> None:
         """Continue after a request: after a batch, or after untimed calls that took so many seconds
@@ -160,8 +159,7 @@ class SampleSchedule:
         if not isinstance(result, Batch):
             self._warm_up.record(result)
             return
-        is_fast = self._estimate_s < FASTER_THAN_S
-        self._untimed = int(is_fast and self._plan.warmup != 0)
+        self._untimed = int(self._estimate_s < FASTER_THAN_S and self._plan.warmup != 0)
         self._batches.append(result.samples_s)
         self._learn_aligning(result)
         self._evaluate_batches()
@@ -179,9 +177,8 @@ class SampleSchedule:
     def _evaluate_batches(self) -> None:
         self._median_s = median(sorted(chain.from_iterable(self._batches))) * self._parts
         parts = self._calls * self._parts
-        self.stop_reason, self.progress = evaluate(
-            self._plan, self._batches, parts, self._aligning_s
-        )
+        found = evaluate(self._plan, self._batches, parts, self._aligning_s)
+        self.stop_reason, self.progress = found
 
     def _next_iterations(self) -> int:
         done, requested = sum(map(len, self._batches)), self._plan.iterations
@@ -290,8 +287,7 @@ class QuickSearch:
         first = set(rounds)
         if ranks > FEW_RANKS:
             others = sorted(name for name in rounds if is_round(name))
-            sampled = Random(self._seed).sample(others, min(SAMPLED_ROUNDS, len(others)))
-            first = {HALVES, *sampled}
+            first = {HALVES, *Random(self._seed).sample(others, min(SAMPLED_ROUNDS, len(others)))}
         self.looks = {case.index for case in self._cases if _round_of(case) in first}
         """The indices of the cases of the first look."""
         self.others = {case.index for case in self._cases} - self.looks
@@ -320,11 +316,8 @@ class QuickSearch:
 
     def _choose_rounds(self, cases: Sequence[Case], suspects: Collection[int]) -> set[int]:
         """The cases of the rounds that say most about the suspects, both directions of each."""
-        peers = {
-            case.pairs: find_peers(self._header.plan, case, suspects)
-            for case in cases
-            if not case.pairs.endswith(BACK)
-        }
+        there = [case for case in cases if not case.pairs.endswith(BACK)]
+        peers = {case.pairs: find_peers(self._header.plan, case, suspects) for case in there}
         best = choose_rounds(suspects, peers, self._most_rounds, self._seed)
         return {case.index for case in cases if _round_of(case) in best}
 

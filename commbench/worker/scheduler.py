@@ -55,8 +55,7 @@ class Scheduler:
             elif case.status == READY:
                 is_look = search is not None and case.index in search.looks
                 # What was read again of a look that had begun has no times of ranks.
-                seen = () if is_look else before
-                self._unfinished[case.index] = self._make(case, seen, is_look)
+                self._unfinished[case.index] = self._make(case, () if is_look else before, is_look)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -108,8 +107,7 @@ class Scheduler:
                 self._sink.finished(looked.measurement()._replace(stop_reason=LOOKED))
         for index in chosen & self._unlooked.keys():
             case = self._unlooked[index]
-            before = self._sink.batches_before(case)
-            self._unfinished[index] = CaseProgress(self._plan, case, before, self._is_last)
+            self._unfinished[index] = self._make(case, self._sink.batches_before(case), False)
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: Outcome) -> None:
@@ -146,6 +144,7 @@ class CaseProgress:
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
         self._checked: CheckResult | None = None
+        """None until a call was checked, if one is to be."""
         self._schedule: SampleSchedule | None = None
         self._request: Command | None = None
         is_checked = plan.check and case.has_result
@@ -159,11 +158,6 @@ class CaseProgress:
         self._numerics: tuple[records.Numerics, ...] = ()
         if not is_checked:
             self._record_check(CheckResult())
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether a call was checked, or none is to be."""
-        return self._checked is not None
 
     @property
     def warmup(self) -> int:
@@ -210,7 +204,7 @@ class CaseProgress:
 
     def record(self, result: Outcome) -> bool:
         """Take the result of the last command; whether other cases have their turn first."""
-        is_first_check = not self.is_checked
+        is_first_check = self._checked is None
         self._take(result)
         return (is_first_check or isinstance(result, Batch)) and self.next() is not None
 

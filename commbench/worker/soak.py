@@ -68,7 +68,7 @@ class SoakProgress(CaseProgress):
         """Of checks after the first, in which the backend may have made connections."""
 
     def record(self, result: Outcome) -> bool:
-        is_first_check, is_batch = not self.is_checked, isinstance(result, Batch)
+        is_first_check, is_batch = self._checked is None, isinstance(result, Batch)
         if isinstance(result, verify.CheckResult) and not is_first_check:
             self._later_s += result.elapsed_s
             self._later_calls += result.calls

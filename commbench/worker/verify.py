@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -50,8 +49,7 @@ class _ReducedRows(NamedTuple):
     largest: float  # what the magnitudes of all ranks' elements can add up to
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationData:
+class VerificationData(NamedTuple):
     """The data of one case as seen from one rank; every row has PERIOD elements of its dtype."""
 
     case: Case
@@ -369,11 +367,8 @@ def _left_by(
     device.synchronize()
     call()
     device.synchronize()
-    return [
-        (data[0][0].rank, start, block[:COMPARED].clone())
-        for data, _ in filled
-        for start, block, *_ in results(data)
-    ]
+    left = ((data[0][0].rank, found) for data, _ in filled for found in results(data))
+    return [(rank, start, block[:COMPARED].clone()) for rank, (start, block, *_) in left]
 
 
 def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> torch.Tensor:

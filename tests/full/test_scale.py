@@ -29,7 +29,7 @@ from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import RankTimesSum
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 from commbench.worker.entrypoint import RankContext
-from commbench.worker.watchdog.hangs import Watched, diagnose
+from commbench.worker.watchdog.hangs import diagnose
 from commbench.worker.watchdog.heartbeats import (
     LOST,
     HostFolder,
@@ -113,10 +113,9 @@ def test_a_lost_host_of_1250_is_named_with_fewer_than_200_operations_a_second(
                 rank=ranks[0], world_size=RANKS, local_rank=0, local_world_size=PER_HOST,
                 launcher="srun", init_method=address,
             )  # fmt: skip
-            watched = Watched(ranks[0], RANKS, PER_HOST, plan.cases(), 120.0, "node0", None)
             leader = DrivenLeader(
                 HostFolder(folder), context, Delays(store_s=60.0),
-                lambda why, beats, lost, watched=watched: diagnose(watched, why, beats, lost),
+                lambda *asked, context=context: diagnose(context, plan, None, *asked),
             )  # fmt: skip
             leaders.append(leader)
         beat_s = leaders[0]._beat_s

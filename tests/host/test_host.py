@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -279,6 +278,18 @@ def test_only_devices_that_are_up_have_a_speed(tmp_path: Path) -> None:
     assert environment.read_interface_speeds(tmp_path / "nowhere") == {}
 
 
+def interface_with(
+    variables: dict[str, str], backend: str, context: RankContext = RANK_CONTEXT
+) -> NetworkInterface:
+    """What is found with these environment variables and no other ones of interfaces."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "MASTER_ADDR"):
+            patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        return find_interface(backend, context)
+
+
 @pytest.mark.parametrize(
     ("backend", "variables", "way"),
     [("gloo", {"GLOO_SOCKET_IFNAME": "lo"}, LOOPBACK),
@@ -294,7 +305,7 @@ def test_only_devices_that_are_up_have_a_speed(tmp_path: Path) -> None:
 def test_a_variable_names_the_interface_and_otherwise_the_way_to_rank_0(
     backend: str, variables: dict[str, str], way: NetworkInterface
 ) -> None:
-    assert find_interface(backend, RANK_CONTEXT, variables) == way
+    assert interface_with(variables, backend) == way
 
 
 def test_every_interface_with_an_address_is_found_and_one_that_must_not_be_taken_is_not() -> None:
@@ -302,24 +313,24 @@ def test_every_interface_with_an_address_is_found_and_one_that_must_not_be_taken
     assert LOOPBACK in known
     assert {way.interface for way in known} <= {name for _, name in socket.if_nameindex()}
     others = [way for way in known if way.interface != "lo"]
-    found = find_interface("nccl", RANK_CONTEXT, {"NCCL_SOCKET_IFNAME": "^lo"})
+    found = interface_with({"NCCL_SOCKET_IFNAME": "^lo"}, "nccl")
     assert found == (others[0] if others else NetworkInterface())
 
 
 def test_gloo_takes_the_address_of_this_hosts_name() -> None:
-    found = find_interface("gloo", RANK_CONTEXT, {})
+    found = interface_with({}, "gloo")
     known = {place[4][0] for place in socket.getaddrinfo(socket.gethostname(), None)}
     assert found.address in known | {"127.0.0.1"}
     assert found in environment.addresses()
 
 
 def test_torchruns_variable_says_where_rank_0_is_and_on_one_host_only_a_variable_tells() -> None:
-    torchrun = replace(RANK_CONTEXT, init_method="env://", launcher="torchrun")
-    alone = replace(RANK_CONTEXT, local_world_size=2, init_method="file:/dev/shm/ranks")
+    torchrun = RANK_CONTEXT._replace(init_method="env://", launcher="torchrun")
+    alone = RANK_CONTEXT._replace(local_world_size=2, init_method="file:/dev/shm/ranks")
     for context, backend, variables, way in (
         (torchrun, "nccl", {"MASTER_ADDR": "127.0.0.1"}, LOOPBACK),
         (torchrun, "nccl", {"MASTER_ADDR": "no.such.host.invalid"}, NetworkInterface()),
         (alone, "gloo", {}, NetworkInterface()),
         (alone, "gloo", {"GLOO_SOCKET_IFNAME": "lo"}, LOOPBACK),
     ):
-        assert find_interface(backend, context, variables) == way
+        assert interface_with(variables, backend, context) == way

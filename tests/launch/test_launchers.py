@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def host(gpus: int, *backends: str, kind: str = "cuda") -> Capabilities:
 LAPTOP = host(0, "gloo")
 WORKSTATION = host(1, "gloo", "nccl")
 BOX = host(8, "gloo", "nccl", "mpi")
-REGISTERED = replace(host(8, "gloo", "nccl", "mpi", "nccl2"), registered={"nccl2": ("cuda",)})
+REGISTERED = host(8, "gloo", "nccl", "mpi", "nccl2")._replace(registered={"nccl2": ("cuda",)})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ OWN_GPU = "every rank sees a GPU"
 def test_ranks_of_another_launcher_or_node_may_each_see_only_their_own_gpu(
     seen: int, on_host: int, ranks: int | None, more: dict[str, Any], device: str, why: str
 ) -> None:
-    offer = replace(host(seen, "gloo", "nccl"), host_gpus=on_host)
+    offer = host(seen, "gloo", "nccl")._replace(host_gpus=on_host)
     target = choose_target(offer, None, None, ranks, **more)
     assert (target.device, target.why, target.gpu_shared) == (device, why, False)
 

@@ -25,14 +25,14 @@ from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.verify import verify
 
 folder, ranks, rank = Path(sys.argv[1]), int(sys.argv[2]), int(os.environ["RANK"])
 torch.set_num_threads(1)
 store = dist.FileStore(str(folder / f"store-{ranks}"), ranks)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-comm = Communicator(rank, ranks, Cpu(), dist.group.WORLD)
+comm = Communicator(rank, ranks, Device(), dist.group.WORLD)
 plan = Plan(
     operations=tuple(SINGLE_CALLS), sizes=(100, 4001), placement="both", root=ranks - 1,
     tensors=("1", "3", "ddp:512"), forms=("all", "first", "second"), dtypes=("int32",),
@@ -63,13 +63,13 @@ for case in cases:
         said["refused" if case.status == "unsupported" else "skipped"].append(case.name)
         continue
     buffers = arena.buffers(case)
-    found = verify(case, buffers, case.index, make_call(case, buffers), Cpu())
+    found = verify(case, buffers, case.index, make_call(case, buffers), Device())
     if case.has_result or not case.dtype:
         said["wrong" if found.wrong else "right"].append(case.name)
     if is_small and ranks > 2:
         continue  # the larger size is started and waited for
     if case.call_form.start and not OPERATIONS[case.operation].is_on_host:
-        found = verify(case, buffers, case.index + 1, started(case, buffers), Cpu())
+        found = verify(case, buffers, case.index + 1, started(case, buffers), Device())
         said["wrong" if found.wrong else "started"].append(case.name)
 
 
@@ -84,7 +84,7 @@ coalesced, direct = (
 with contextlib.suppress(RuntimeError):
     CALL_FORMS[coalesced.form].run(refuse, dist, arena.buffers(coalesced))
 buffers = arena.buffers(direct)
-found = verify(direct, buffers, 1, make_call(direct, buffers), Cpu())
+found = verify(direct, buffers, 1, make_call(direct, buffers), Device())
 said["wrong" if found.wrong else "right"].append("after a refusal")
 (folder / f"{ranks}-{rank}.json").write_text(json.dumps(said))
 dist.destroy_process_group()

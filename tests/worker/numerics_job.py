@@ -18,7 +18,7 @@ from commbench.runner.run_options import parse_options
 from commbench.worker.buffers import Arena
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.numerics import Source, fill
 
 folder, ranks, data = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -28,7 +28,7 @@ calls = [name for name in sys.argv[4:] if ".py" in name]
 torch.set_num_threads(1)
 store = dist.FileStore(str(folder / "store"), ranks)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-comm = Communicator(rank, ranks, Cpu(), dist.group.WORLD)
+comm = Communicator(rank, ranks, Device(), dist.group.WORLD)
 given = {"sizes": "400000", "form": forms or None, "calls": calls or None, "data": data,
          "numerics": True}  # fmt: skip
 cases = parse_options(given).plan("gloo", "cpu", ranks).cases()

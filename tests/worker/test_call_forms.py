@@ -16,7 +16,7 @@ from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.call_forms import make_async_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.verify import verify
 
 Said = dict[str, list[str]]
@@ -80,13 +80,15 @@ def every_form(ranks: int) -> list[Case]:
 
 
 def buffers_of(case: Case, ranks: int) -> list[Buffers]:
-    return [Arena(Communicator(rank, ranks, Cpu()), (case,)).buffers(case) for rank in range(ranks)]
+    return [
+        Arena(Communicator(rank, ranks, Device()), (case,)).buffers(case) for rank in range(ranks)
+    ]
 
 
 def test_a_form_that_does_nothing_is_found_out() -> None:
     for case in every_form(3):
         everyone = buffers_of(case, case.ranks)
-        wrong = [verify(case, buffers, 11, lambda: None, Cpu()).wrong for buffers in everyone]
+        wrong = [verify(case, buffers, 11, lambda: None, Device()).wrong for buffers in everyone]
         assert sum(wrong) > case.count / 2, case.name
 
 
@@ -95,7 +97,7 @@ def test_flat_results_that_are_not_copied_back_are_found_out() -> None:
         if case.form == "flat_copy":
             wrong = 0
             for buffers in buffers_of(case, 2):
-                wrong += verify(case, buffers, 5, buffers.copy_in, Cpu()).wrong
+                wrong += verify(case, buffers, 5, buffers.copy_in, Device()).wrong
             assert wrong > case.count / 2, case.name
 
 

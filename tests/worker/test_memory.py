@@ -18,7 +18,7 @@ from commbench.plan.plan import Plan
 from commbench.worker.buffers import ALIGNMENT, Arena, Buffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.feasibility import is_out_of_memory, is_refusal
 
 RANKS, ROOT, COUNT = 3, 1, 100
@@ -30,7 +30,7 @@ CASES = tuple(case for case in PLAN.cases() if case.status == READY)
 
 
 def arena(rank: int, cases: tuple[Case, ...] = CASES) -> Arena:
-    return Arena(Communicator(rank, RANKS, Cpu()), cases)
+    return Arena(Communicator(rank, RANKS, Device()), cases)
 
 
 def offset(buffers: Buffers) -> int:
@@ -69,7 +69,7 @@ def test_pieces_of_a_case_share_no_byte_and_each_begins_on_a_page(size: int) -> 
             assert all(one[1] <= next_[0] for one, next_ in pairwise(used))
 
 
-class SecondDevice(Cpu):
+class SecondDevice(Device):
     """A device with a number, whose memory nobody needs."""
 
     torch_device = torch.device("meta", 1)
@@ -87,7 +87,7 @@ def test_a_barrier_is_told_the_device_of_its_rank(tmp_path: Path) -> None:
         make_call(barrier, found)()
         # torch looks at what it is given, so it was given.
         with pytest.raises(TypeError, match="BarrierOptions"):
-            make_call(barrier, replace(found, device_ids=["x"]))()  # type: ignore[list-item]
+            make_call(barrier, found._replace(device_ids=["x"]))()  # type: ignore[list-item]
     finally:
         dist.destroy_process_group()
 

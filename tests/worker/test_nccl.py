@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from commands import Commbench
 from synthetic_rows import plan
 
@@ -82,23 +83,27 @@ def torch_with(*config: str) -> Any:
     return SimpleNamespace(Options=Options)
 
 
-def test_each_option_is_set_where_torch_has_it() -> None:
+def test_each_option_is_set_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = plan(
         backend="nccl", device="cuda",
         nccl_options=("cta_policy=zero", "max_ctas=8", "net_name=IB", "is_high_priority_stream=1"),
     )  # fmt: skip
     torch_here = torch_with("cta_policy", "max_ctas", "min_ctas", "net_name")
-    options = make_nccl_options(asked, timedelta(seconds=90), torch_here)
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", torch_here, raising=False)
+    options = make_nccl_options(asked, timedelta(seconds=90))
     found = {"cta_policy": 2, "max_ctas": 8, "min_ctas": -1, "net_name": "IB"}
     assert vars(options.config) == found
     assert options.is_high_priority_stream is True
     assert options._timeout == timedelta(seconds=90)
 
 
-def test_an_option_that_this_torch_lacks_is_named_with_its_version() -> None:
+def test_an_option_that_this_torch_lacks_is_named_with_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", torch_with("max_ctas"), raising=False)
     asked = plan(backend="nccl", device="cuda", nccl_options=("cta_policy=zero",))
     with pytest.raises(UnavailableError) as refused:
-        make_nccl_options(asked, process_group=torch_with("max_ctas"))
+        make_nccl_options(asked)
     assert refused.value.message.endswith("has no NCCL option cta_policy")
     assert refused.value.message.startswith("torch 2.")
 

@@ -26,7 +26,7 @@ from commbench.worker import verify
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Cpu
+from commbench.worker.device import Device
 from commbench.worker.own_calls import Witness
 from commbench.worker.verify import PERIOD, VerificationData, compare, fill, inspect
 
@@ -240,7 +240,9 @@ def test_comparing_64_mib_takes_less_than_16_mib_more(tmp_path: Path) -> None:
 
 def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
-    return [Arena(Communicator(rank, ranks, Cpu()), (case,)).buffers(case) for rank in range(ranks)]
+    return [
+        Arena(Communicator(rank, ranks, Device()), (case,)).buffers(case) for rank in range(ranks)
+    ]
 
 
 def exchange(case: Case, everyone: list[Buffers], sent: list[torch.Tensor]) -> None:
@@ -369,7 +371,7 @@ def test_an_operation_that_does_nothing_is_found_out(dtype: str) -> None:
             if not case.dtype:
                 continue
             wrong = [
-                verify.verify(case, buffers, 11, lambda: None, Cpu()).wrong
+                verify.verify(case, buffers, 11, lambda: None, Device()).wrong
                 for buffers in ranks_of(case, ranks)
             ]
             assert sum(wrong) > case.count / 2, case.name

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
@@ -104,8 +105,9 @@ def diagnosed(
     heartbeats: dict[int, Heartbeat], rank: int = 0, why: str = LOST, is_store_lost: bool = False,
     world_size: int = 3,
 ) -> Diagnosis:  # fmt: skip
-    watched = hangs.Watched(rank, world_size, 1, PLAN.cases(), 20.0, "a", None)
-    return hangs.diagnose(watched, why, heartbeats, is_store_lost)
+    context = RankContext(rank, world_size, 0, 1, "srun", "tcp://a:1")
+    plan = replace(PLAN, timeout_s=20.0)
+    return hangs.diagnose(context, plan, None, why, heartbeats, is_store_lost)
 
 
 def test_a_rank_without_further_heartbeats_is_lost_and_the_lowest_that_is_left_reports_it() -> None:
@@ -392,7 +394,9 @@ Job summary
 
 
 def ask(address: str, bound_s: float = 5.0, pids: tuple[int, ...] = ()) -> str:
-    return hangs.RasRequest(bound_s, {"NCCL_RAS_ADDR": address}, pids).finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCCL_RAS_ADDR", address)
+        return hangs.RasRequest(bound_s, pids).finish()
 
 
 def test_the_status_is_asked_for_and_its_lines_are_kept() -> None:

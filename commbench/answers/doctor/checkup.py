@@ -204,6 +204,10 @@ STILL_QUIET = 0.1
 """Share of the cores' time that other programs may use before that counts."""
 STOLEN = 0.05
 """The same, for other virtual machines."""
+STALLED = 0.05
+"""Share of the small calls that may be interrupted."""
+BETTER = 1.25
+"""How many times as fast as in quiet small calls have to be in another mode."""
 SLOW_GOVERNORS = ("powersave", "conservative")
 OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 """Drivers whose `powersave` still raises the frequency under load."""
@@ -244,6 +248,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "quiet": ratio_with_interval_text(quiet and quiet.ratio),
         "governors": ", ".join(facts.governors),
         "mode": _better(report)[1],
+        "calmer": _calmer(report),
         "launches": more_launches(),
         "reasons": ", ".join(dict.fromkeys(reasons)),
         "shm": format_bytes(system.shm_bytes or 0),
@@ -294,6 +299,27 @@ def _better(report: DoctorReport) -> tuple[float, str]:
     return max(found, default=(0.0, ""))
 
 
+def _calmer(report: DoctorReport) -> measure.ModeEffect | None:
+    """The fastest of the modes that are beyond noise faster than plain, if small calls are seldom
+    interrupted in it; None where there is none but quiet."""
+    found = [e for e in report.small if e.ratio and e.verdict == FASTER and e.mode != QUIET]
+    best = min(found, key=lambda effect: effect.time_s.value, default=None)
+    return best if best and (best.stalled_share or 0.0) <= STALLED else None
+
+
+def _quiet_stalls(has_calmer: bool) -> Figure:
+    """The share of small calls that are interrupted in quiet, where another mode is calmer, or none
+    is, and nothing else is found of quiet."""
+    of_quiet = _in_quiet(lambda effect: effect.stalled_share, UNDECIDED)
+
+    def figure(facts: HostFacts, report: DoctorReport) -> float | None:
+        is_told = has_calmer and _better(report)[0] > BETTER
+        applies = has_calmer == bool(_calmer(report)) and not is_told
+        return of_quiet(facts, report) if applies else None
+
+    return figure
+
+
 def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
     """1 for a governor that keeps the frequency down under load."""
     is_slow = any(governor in SLOW_GOVERNORS for governor in facts.governors)
@@ -338,8 +364,9 @@ FINDINGS: dict[str, tuple[Figure, float]] = {
     "cpu_limit": (lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0),
     "few_cores": (lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0),
     "quiet_slower": (_in_quiet(lambda e: e.ratio and e.ratio.value, SLOWER), 1.05),
-    "quiet_stalls": (_in_quiet(lambda e: e.stalled_share, UNDECIDED), 0.05),
-    "better_mode": (lambda _, r: _better(r)[0], 1.25),
+    "quiet_stalls": (_quiet_stalls(has_calmer=False), STALLED),
+    "calmer_mode": (_quiet_stalls(has_calmer=True), STALLED),
+    "better_mode": (lambda _, r: _better(r)[0], BETTER),
     "unsteady": (_in_quiet(lambda e: e.time_s.ends[1] / e.time_s.ends[0]), 1.5),
     "clock_source": (lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0),
     "slow_clock": (lambda f, _: f.clock_read_s, 0.5e-6),

@@ -24,15 +24,19 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from commbench import errors, units
+from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.readers.trace_formats import read_trace
+from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
 from commbench.worker.watchdog.rank_state import DONE, LOST_RANK_HINT
+from commbench.worker.watchdog.shared_folder import find_store
 
 SLOWEST_BPS = 10e6
 """Bytes per second that any operation is expected to reach, before one of the run was timed."""
@@ -97,11 +101,8 @@ def make_hang_error(
     """The error that says which ranks keep the others waiting, and what each rank does."""
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
     clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
-    others_and_states = {
-        rank: (rank not in culprits, beat.state.describe(cases))
-        for rank, beat in heartbeats.items()
-    }
-    states = sorted(_ranks_by(others_and_states).items())
+    doing = {r: (r not in culprits, beat.state.describe(cases)) for r, beat in heartbeats.items()}
+    states = sorted(_ranks_by(doing).items())
     for (is_waiting, state), ranks in states[:MOST_NAMED]:
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
@@ -109,11 +110,8 @@ def make_hang_error(
         clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     if others := sum(len(ranks) for _, ranks in states[MOST_NAMED:]):
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
-    stacks = [
-        f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
-        for rank in culprits
-        if rank in heartbeats and heartbeats[rank].stack
-    ]
+    beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
+    stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
     return errors.RankError(
         "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
@@ -139,49 +137,36 @@ def find_lost_ranks(heartbeats: Heartbeats, world_size: int) -> list[int]:
     return failed or [rank for rank, beat in enumerate(known) if not beat or beat.is_silent]
 
 
-class Watched(NamedTuple):
-    """What a diagnosis is about, beside the heartbeats."""
-
-    rank: int
-    """The rank that makes it."""
-    world_size: int
-    local_world_size: int
-    cases: Sequence[Case]
-    timeout_s: float
-    store_host: str
-    """Of the store in which ranks meet; empty where they meet in a file."""
-    dump_folder: Path | None
-    """Where torch's flight recorder writes."""
-
-
 def diagnose(
-    watched: Watched, why: str, heartbeats: Heartbeats, is_store_lost: bool = False
-) -> Diagnosis:
-    """The diagnosis for all ranks: why it is asked for, and whether the store is lost, so that only
-    the heartbeats of one host are known."""
-    lost, world_size = find_lost_ranks(heartbeats, watched.world_size), watched.world_size
+    context: RankContext, plan: Plan, dump_folder: Path | None, why: str, heartbeats: Heartbeats,
+    is_store_lost: bool = False,
+) -> Diagnosis:  # fmt: skip
+    """The diagnosis for all ranks, which one of them makes: why it is asked for, and whether the
+    store is lost, so that only the heartbeats of one host are known. torch's flight recorder writes
+    into the folder."""
+    lost, cases = find_lost_ranks(heartbeats, context.world_size), plan.cases()
+    store_host, _ = find_store(context) or ("", 0)
     silent = tuple(rank for rank, beat in heartbeats.items() if beat.is_silent)
-    gone = {*lost}
-    left = [rank for rank in heartbeats if rank not in gone]
-    reporter = min(left, default=watched.rank)
+    left = heartbeats.keys() - {*lost}
+    reporter = min(left, default=context.rank)
     if is_store_lost and why == LOST and 0 not in heartbeats:
         # One rank of all hosts reports it: the next of rank 0's host, or one of the second host.
-        message = f"rank 0 on {watched.store_host} ended, or cannot be reached"
-        heirs = [rank for rank in (1, watched.local_world_size) if rank in left]
+        message = f"rank 0 on {store_host} ended, or cannot be reached"
+        heirs = [rank for rank in (1, context.local_world_size) if rank in left]
         return Diagnosis(message, LOST_RANK_HINT, reporter=heirs[0] if heirs else -1, ranks=(0,))
     has_failed = any(beat.failure for beat in heartbeats.values())
     if why == LOST or has_failed:
         # Of a hang: it failed first, and then did not end. What it has under way may wait.
-        lost = [rank for rank in lost if rank != watched.rank or has_failed]
-        message = describe_lost_ranks(lost, heartbeats, watched.cases) if lost else ""
+        lost = [rank for rank in lost if rank != context.rank or has_failed]
+        message = describe_lost_ranks(lost, heartbeats, cases) if lost else ""
         return Diagnosis(message, LOST_RANK_HINT, "", reporter, tuple(lost), silent)
-    culprits, symptom = diagnose_hang(heartbeats, world_size)
-    if culprits == (0,) and 0 not in heartbeats and watched.store_host:
-        symptom = f"on {watched.store_host} {symptom}"
-    error = make_hang_error(culprits, symptom, heartbeats, watched.cases, watched.timeout_s)
-    dumps = describe_dumps(heartbeats, watched.dump_folder)
+    culprits, symptom = diagnose_hang(heartbeats, context.world_size)
+    if culprits == (0,) and 0 not in heartbeats and store_host:
+        symptom = f"on {store_host} {symptom}"
+    error = make_hang_error(culprits, symptom, heartbeats, cases, plan.timeout_s)
+    dumps = describe_dumps(heartbeats, dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
-    answering = min((r for r in heartbeats if r not in silent), default=watched.rank)
+    answering = min((r for r in heartbeats if r not in silent), default=context.rank)
     return Diagnosis(*error.texts, details, answering, (), silent)
 
 
@@ -221,9 +206,8 @@ def format_ranks(ranks: Sequence[int]) -> str:
             spans[-1].append(rank)
         else:
             spans.append([rank])
-    return ", ".join(
-        f"{span[0]}-{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
-    )
+    texts = (f"{s[0]}-{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
+    return ", ".join(texts)
 
 
 ADDRESS = "localhost:28028"
@@ -241,14 +225,12 @@ ASKING_RANKS = 4
 class RasRequest:
     """A request that is under way in a thread of its own."""
 
-    def __init__(
-        self, bound_s: float, variables: Mapping[str, str] = os.environ, pids: Collection[int] = ()
-    ) -> None:
+    def __init__(self, bound_s: float, pids: Collection[int]) -> None:
         """Ask a process of this host that listens, if it is of this job: this one, one that the
         same process started, or one of `pids`. Give up after `bound_s` seconds."""
         self._pids = pids
         self._answer = bytearray()
-        self._address = variables.get("NCCL_RAS_ADDR", ADDRESS)
+        self._address = os.environ.get("NCCL_RAS_ADDR", ADDRESS)
         self._deadline = time.monotonic() + bound_s
         self._thread = threading.Thread(target=self._ask, daemon=True, name="commbench-nccl-ras")
         self._thread.start()
@@ -288,9 +270,9 @@ class RasRequest:
         ends = connection.getpeername()[1], connection.getsockname()[1]
         while (inode := find_socket(*ends)) == "0":
             time.sleep(min(RETRY_S, self._left_s()))
-        known, parent = {os.getpid(), *self._pids}, os.getppid()
+        known, parent = {os.getpid(), *self._pids}, [str(os.getppid())]
         pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
-        ours = (pid for pid in pids if pid in known or _parent(pid) == parent)
+        ours = (pid for pid in pids if pid in known or read_stat(pid)[1:2] == parent)
         return bool(inode) and any(_has_socket(pid, inode) for pid in ours)
 
     def _left_s(self) -> float:
@@ -320,13 +302,6 @@ def _has_socket(pid: int, inode: str) -> bool:
                 if str(entry.readlink()) == f"socket:[{inode}]":
                     return True
     return False
-
-
-def _parent(pid: int) -> int:
-    """The process that started another; 0 where that is not known."""
-    with suppress(OSError, ValueError, IndexError):
-        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 def shorten(answer: str) -> list[str]:

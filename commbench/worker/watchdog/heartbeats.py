@@ -269,8 +269,7 @@ class HostLeader:
             if state.phase != DONE and not rank_state.is_process_alive(state.pid):
                 looks = max(looks, patience * MISSED_BEATS)
             beats[rank], missed[rank] = (state.heartbeats, looks), looks // patience
-            may_be_late = missed[rank] < MISSED_BEATS <= looks
-            if may_be_late and rank_state.is_process_stopped(state.pid):
+            if missed[rank] < MISSED_BEATS <= looks and rank_state.is_process_stopped(state.pid):
                 missed[rank] = MISSED_BEATS
         self._beats, self._missed = beats, missed
 
@@ -308,7 +307,9 @@ class HostLeader:
             return
         try:
             if not self._records:
-                self._records = StoreRecords(self._connect(), self._folder.path.name)
+                assert self._address
+                store = connect_store(self._address, self._delays.store_s)
+                self._records = StoreRecords(store, self._folder.path.name)
             self._beat(self._records, asked, now)
             self._reached = now
             if is_due:
@@ -345,13 +346,8 @@ class HostLeader:
     def _finish(self, records: StoreRecords, asked: str) -> None:
         """Make the diagnosis that this leader has claimed."""
         records.beat(encode_record(self._heartbeats()))
-        found = join_records(self._first, records.read())
-        diagnosis = self._conclude(asked or LOST, found)
+        diagnosis = self._conclude(asked or LOST, join_records(self._first, records.read()))
         if diagnosis.message:
             records.send(DIAGNOSIS + json.dumps(diagnosis).encode())
         else:
             records.release()
-
-    def _connect(self) -> Any:
-        assert self._address
-        return connect_store(self._address, self._delays.store_s)

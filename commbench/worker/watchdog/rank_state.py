@@ -20,11 +20,11 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, first_line, from_wire, reason_of, to_wire
+from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
 from commbench.units import format_count
 
@@ -163,8 +163,7 @@ class Predecessors:
             found = RankState(*self._states[self._first : self._first + _NUMBERS].tolist())
             self._missed = self._missed + 1 if found.heartbeats == self._seen else 0
             self._seen = found.heartbeats
-            is_there = found.phase != DONE and is_process_alive(found.pid)
-            if is_there and self._missed < MISSED_BEATS:
+            if found.phase != DONE and is_process_alive(found.pid) and self._missed < MISSED_BEATS:
                 return True
             self._first, self._seen, self._missed = self._first + _NUMBERS, -1, 0
         return False
@@ -181,10 +180,7 @@ def is_process_alive(pid: int) -> bool:
 
 def is_process_stopped(pid: int) -> bool:
     """Whether a process of this host is stopped by a signal or a debugger."""
-    with suppress(OSError, IndexError):
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] in ("T", "t")
-    return False
+    return read_stat(pid)[:1] in (["T"], ["t"])
 
 
 def kill_process(pid: int) -> None:
@@ -290,8 +286,7 @@ SCALE = "COMMBENCH_TEST_DELAY_SCALE"
 """Environment variable, for tests only: a number that multiplies every delay, such as 0.25."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delays:
+class Delays(NamedTuple):
     """Seconds."""
 
     heartbeat_s: float = 1.0
@@ -329,12 +324,11 @@ class Delays:
 
     def answer_s(self, hosts: int) -> float:
         """How long hosts have to answer to an alarm: each does so at its next heartbeat."""
-        beat_s = self.host_beat_s(hosts)
-        return max(self.listen_s, 1.05 * beat_s) + self.heartbeat_s
+        return max(self.listen_s, 1.05 * self.host_beat_s(hosts)) + self.heartbeat_s
 
     def scaled(self, factor: float) -> Delays:
         """All delays multiplied by `factor`."""
-        return Delays(**{name: factor * seconds for name, seconds in asdict(self).items()})
+        return Delays(*(factor * seconds for seconds in self))
 
 
 def read_delays() -> Delays:

@@ -1,5 +1,5 @@
-"""The TCPStore in which the ranks met, and the folder of the ranks of a host that another launcher
-started, which they find through it."""
+"""The TCPStore in which the ranks met, the folder of the ranks of a host that another launcher
+started, which they find through it, and folders that are locked while they are in use."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ class SharedFolder:
     def __init__(self, address: tuple[str, int], rank: int, timeout_s: float) -> None:
         """Raises RuntimeError or OSError where the store cannot be reached."""
         store = connect_store(address, timeout_s)
-        memory = Path("/dev/shm")
-        parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
         host = f"{socket.gethostname()}/{boot_id()}/{os.getuid()}"
         for key in (host, f"{host}/{rank}"):  # a container may not see the folder of the others
-            own = f"{parent}/{SHARED}{os.getpid()}-{os.urandom(8).hex()}"
-            self.path = Path(store.compare_set(FOLDER + key, "", own).decode())
-            lock = _make_folder(self.path) if str(self.path) == own else self._join(timeout_s)
+            own = new_path()
+            self.path = Path(store.compare_set(FOLDER + key, "", str(own)).decode())
+            lock = make_locked(own) if self.path == own else self._join(timeout_s)
             if lock:
                 self._file = lock
                 return
@@ -77,16 +75,33 @@ class SharedFolder:
 
     def close(self) -> None:
         """This rank uses it no more."""
-        with suppress(OSError), self._file:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(self.path, ignore_errors=True)
+        self._file.close()
+        remove_if_unused(self.path)
 
 
-def _make_folder(path: Path) -> IO[str]:
+def new_path() -> Path:
+    """A path for a private folder that is not there yet, in memory if possible."""
+    memory = Path("/dev/shm")
+    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    return parent / f"{SHARED}{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def make_locked(path: Path) -> IO[str]:
     """Make a folder that is locked from the beginning, for a launcher removes those that are not.
     Returns its lock."""
     unlocked = Path(tempfile.mkdtemp(prefix="commbench.", dir=path.parent))
-    lock = (unlocked / LOCK).open("w")
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    unlocked.rename(path)
-    return lock
+    try:
+        lock = (unlocked / LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        unlocked.rename(path)
+        return lock
+    finally:
+        shutil.rmtree(unlocked, ignore_errors=True)
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Remove a folder that no process uses, which shows by its lock: the kernel releases those of
+    processes that have ended."""
+    with suppress(OSError), (folder / LOCK).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -187,12 +187,8 @@ class Watchdog:
                 self._keep_up()
 
     def _diagnose(self, why: str, beats: heartbeats.Heartbeats, is_store_lost: bool) -> Diagnosis:
-        address, context = shared_folder.find_store(self._context), self._context
-        watched = hangs.Watched(
-            self._rank, context.world_size, context.local_world_size, self._cases,
-            self._plan.timeout_s, address[0] if address else "", self.dump_folder,
-        )  # fmt: skip
-        return hangs.diagnose(watched, why, beats, is_store_lost)
+        about = self._context, self._plan, self.dump_folder
+        return hangs.diagnose(*about, why, beats, is_store_lost)
 
     def _ask(self, why: str) -> Diagnosis | None:
         """The diagnosis of all ranks, which one of them makes; None where none comes, and where
@@ -229,10 +225,8 @@ class Watchdog:
     def _end_hang(self) -> None:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         ras = self._ask_nccl()
-        if self.dump_folder:
-            self._dump = hangs.FlightRecorderDump(
-                self.dump_folder, self._rank, self._delays.listen_s
-            )
+        if folder := self.dump_folder:
+            self._dump = hangs.FlightRecorderDump(folder, self._rank, self._delays.listen_s)
         self.publish(_read_stack(self._main_thread))
         found = self._ask(HANGS)
         if not found or self._stopped.is_set():
@@ -251,7 +245,7 @@ class Watchdog:
         if not uses_nccl(self._plan) or self._rank >= hangs.ASKING_RANKS:
             return None
         states = rank_state.read_states(self._folder.path) if self._folder else {}
-        return hangs.RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
+        return hangs.RasRequest(self._delays.listen_s, [each.pid for each in states.values()])
 
     def _kill(self, found: Diagnosis) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a

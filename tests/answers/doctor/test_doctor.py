@@ -44,6 +44,8 @@ AROUND = GpuSystem(
     gpudirect=True, redirecting_bridges=0, shm_bytes=16 << 30,
 )  # fmt: skip
 LOUD = USUAL | {"quiet": (800e-6, 810e-6, 820e-6) * 2}
+CALM = {"plain": (100e-6, 102e-6, 104e-6) * 2, "realtime": (80e-6, 81e-6, 82e-6) * 2}
+STALLED = {"quiet": (79e-6, 90e-6, 103e-6) * 2}
 NO_GAIN = USUAL | {"quiet": (101e-6, 103e-6, 109e-6) * 2}
 
 
@@ -69,6 +71,9 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
     ],
     "quiet_slower": [{"trials": trials(LOUD)}],
     "quiet_stalls": [{"trials": trials(NO_GAIN, stalled_share=0.2)}],
+    "calmer_mode": [
+        {"trials": (*trials(CALM), *trials(STALLED, stalled_share=0.2))},
+    ],
     "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6) * 2})}],
     "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6) * 2})}],
     "clock_source": [{"facts": facts(clock_source="hpet")}],
