@@ -89,13 +89,9 @@ def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     """The prediction of the largest measured size, or else of the largest; and how far that is
     outside of what was measured."""
     named = ([each for each in found if not each.size_distance] or found)[-1]
-    most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
-    asked = {"ranks": named.world_size, "size": named.size_bytes}
-    far = [
-        f"{units.format_times(asked[n] / most[n])} the measured {n}"
-        for n in most
-        if asked[n] > most[n]
-    ]
+    ranks, size = fitted.world_sizes[-1], max(fitted.largest_bytes, 1)
+    over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
+    far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
     return sentence(named) + outside
 
