@@ -7,13 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from commbench.answers.doctor.checkup import DoctorOptions, DoctorReport, OtherLoad
-from commbench.answers.doctor.measure import (
-    SIZES,
-    HostBandwidth,
-    SizeResult,
-    Trial,
-    median_range,
-)
+from commbench.answers.doctor.cpu_modes import SIZES, SizeResult, Trial
+from commbench.answers.doctor.measure import HostBandwidth, median_range
 from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import START_TIMEOUT_S, clean_environment, run_program_as
 
-from commbench.answers.doctor.measure import MODES, SIZES
+from commbench.answers.doctor.cpu_modes import MODES, SIZES
 
 SHORT = ("doctor", "--seconds", "1", "--rounds", "1")
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commbench import __version__
 from commbench.analysis.diagnostics import more_launches
-from commbench.answers.doctor import measure
+from commbench.answers.doctor import cpu_modes
 from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
 from commbench.host.facts import HostFacts, measure_use, read_facts
@@ -79,21 +79,21 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     gpu_system: GpuSystem | None = None
     """The host around its GPUs; None where it has none."""
     ceilings: HostBandwidth | None = None
-    trials: tuple[measure.Trial, ...] = ()
+    trials: tuple[cpu_modes.Trial, ...] = ()
     meanwhile: OtherLoad | None = None
     ended: CommbenchError | None = None
     """The error that ended the check early."""
     findings: tuple[Finding, ...] = ()
 
     @property
-    def effects(self) -> tuple[measure.ModeEffect, ...]:
+    def effects(self) -> tuple[cpu_modes.ModeEffect, ...]:
         """What each mode changes, of small sizes together and of large ones."""
-        return _effects(self.trials, measure.SMALL, measure.LARGE)
+        return _effects(self.trials, cpu_modes.SMALL, cpu_modes.LARGE)
 
     @property
-    def small(self) -> tuple[measure.ModeEffect, ...]:
+    def small(self) -> tuple[cpu_modes.ModeEffect, ...]:
         """What each mode but plain changes of small sizes; none of a check that ended early."""
-        found = () if self.ended else _effects(self.trials, measure.SMALL)
+        found = () if self.ended else _effects(self.trials, cpu_modes.SMALL)
         return tuple(effect for effect in found if effect.verdict)
 
     @property
@@ -101,7 +101,7 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         """How many launches were made, of how many that were planned."""
         refused = {trial.mode for trial in self.trials if trial.trouble}
         done = sum(bool(trial.points) for trial in self.trials)
-        return done, self.request.rounds * (len(measure.MODES) - len(refused))
+        return done, self.request.rounds * (len(cpu_modes.MODES) - len(refused))
 
     @property
     def is_short(self) -> bool:
@@ -109,12 +109,12 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         done, planned = self.launches
         tried = Counter(trial.mode for trial in self.trials if trial.points)
         fewest = min(tried.values(), default=0)
-        return 0 < done < planned and fewest < measure.FEWEST_LAUNCHES
+        return 0 < done < planned and fewest < cpu_modes.FEWEST_LAUNCHES
 
     @property
-    def modes(self) -> tuple[measure.ModeEffect, ...]:
+    def modes(self) -> tuple[cpu_modes.ModeEffect, ...]:
         """The results of every mode and size that was measured."""
-        return _effects(self.trials, *((size,) for size in measure.SIZES))
+        return _effects(self.trials, *((size,) for size in cpu_modes.SIZES))
 
     @property
     def trouble(self) -> CommbenchError | None:
@@ -132,11 +132,11 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
 
 
 def _effects(
-    trials: Sequence[measure.Trial], *groups: tuple[int, ...]
-) -> tuple[measure.ModeEffect, ...]:
+    trials: Sequence[cpu_modes.Trial], *groups: tuple[int, ...]
+) -> tuple[cpu_modes.ModeEffect, ...]:
     """The effects of every mode, plain first, on every group of sizes that was measured."""
     found = (
-        measure.compare_mode(trials, mode, sizes) for mode in measure.MODES for sizes in groups
+        cpu_modes.compare_mode(trials, mode, sizes) for mode in cpu_modes.MODES for sizes in groups
     )
     return tuple(effect for effect in found if effect)
 
@@ -177,7 +177,7 @@ def _run_steps(
     yield (known := replace(known, ceilings=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     ticks, began, own_s = read_cpu_ticks(facts.cores), time.monotonic(), _read_own_s()
-    for trial in measure.try_modes(
+    for trial in cpu_modes.try_modes(
         options.ranks, options.rounds, options.seed, deadline, print_status
     ):
         yield (known := replace(known, trials=(*known.trials, trial)))
@@ -238,7 +238,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     which = (
         f"before the measurement: {busiest}" if busiest else "which ones, cannot be seen from here"
     )
-    quiet = measure.compare_mode(report.trials, QUIET, measure.SMALL)
+    quiet = cpu_modes.compare_mode(report.trials, QUIET, cpu_modes.SMALL)
     return {
         "figure": figure,
         "percent": format_share(figure),
@@ -277,11 +277,11 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _in_quiet(figure: Callable[[measure.ModeEffect], float | None], verdict: str = "") -> Figure:
+def _in_quiet(figure: Callable[[cpu_modes.ModeEffect], float | None], verdict: str = "") -> Figure:
     """A figure of small calls in the mode quiet; None where that has another verdict."""
 
     def of_small_calls(_: HostFacts, report: DoctorReport) -> float | None:
-        found = measure.compare_mode(report.trials, QUIET, measure.SMALL)
+        found = cpu_modes.compare_mode(report.trials, QUIET, cpu_modes.SMALL)
         return figure(found) if found and verdict in ("", found.verdict) else None
 
     return of_small_calls
@@ -291,7 +291,7 @@ def _better(report: DoctorReport) -> tuple[float, str]:
     """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
     that mode; 0 where none is faster than quiet and than plain, as the table of modes says."""
     effects = [
-        measure.compare_mode(report.trials, mode, measure.SMALL, QUIET)
+        cpu_modes.compare_mode(report.trials, mode, cpu_modes.SMALL, QUIET)
         for mode in (effect.mode for effect in report.small if effect.verdict == FASTER)
         if mode != QUIET
     ]
@@ -299,7 +299,7 @@ def _better(report: DoctorReport) -> tuple[float, str]:
     return max(found, default=(0.0, ""))
 
 
-def _calmer(report: DoctorReport) -> measure.ModeEffect | None:
+def _calmer(report: DoctorReport) -> cpu_modes.ModeEffect | None:
     """The fastest of the modes that are beyond noise faster than plain, if small calls are seldom
     interrupted in it; None where there is none but quiet."""
     found = [e for e in report.small if e.ratio and e.verdict == FASTER and e.mode != QUIET]

@@ -7,7 +7,7 @@ from math import ceil
 from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import QUIET, DoctorReport
-from commbench.answers.doctor.measure import (
+from commbench.answers.doctor.cpu_modes import (
     COMPARISONS,
     FALSE_ALARMS,
     FEWEST_LAUNCHES,

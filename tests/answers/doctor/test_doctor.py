@@ -17,7 +17,7 @@ import pytest
 from synthetic_hosts import SOUND, USUAL, ceilings, checkup, facts, trials
 
 from commbench.answers.doctor import checkup as course
-from commbench.answers.doctor import measure
+from commbench.answers.doctor import cpu_modes, measure
 from commbench.answers.doctor.checkup import (
     DoctorOptions,
     DoctorReport,
@@ -25,8 +25,9 @@ from commbench.answers.doctor.checkup import (
     examine,
     make_findings,
 )
+from commbench.answers.doctor.cpu_modes import LARGE, SIZES, ModeEffect, Trial
 from commbench.answers.doctor.document import RULE, VIEW, document
-from commbench.answers.doctor.measure import LARGE, SIZES, ModeEffect, Trial, median_range
+from commbench.answers.doctor.measure import median_range
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
 from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem, Hca
@@ -237,9 +238,9 @@ def test_a_mode_that_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPat
             return (), UnavailableError("this user may not", "use another")
         return trials({what.cpu_mode: (1e-6,)})[0].points, None
 
-    monkeypatch.setattr(measure, "_launch", launch)
+    monkeypatch.setattr(cpu_modes, "_launch", launch)
     said: list[str] = []
-    found = list(measure.try_modes(2, 3, 0, time.monotonic() + 60, said.append))
+    found = list(cpu_modes.try_modes(2, 3, 0, time.monotonic() + 60, said.append))
     assert Counter(trial.mode for trial in found) == {
         "plain": 3, "quiet": 3, "batch": 3, "pinned": 3, "realtime": 1,
     }  # fmt: skip
@@ -267,7 +268,7 @@ def test_an_interrupted_check_keeps_what_it_knows(
         yield trials({"plain": (1e-6,)})[0]
         raise stop
 
-    monkeypatch.setattr(measure, "try_modes", trials_until_stopped)
+    monkeypatch.setattr(cpu_modes, "try_modes", trials_until_stopped)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
     assert found.findings == ()
@@ -327,7 +328,7 @@ def test_a_request_that_makes_no_sense_is_refused(wish: dict[str, Any], message:
 
 
 def effect(plain: list[float], quiet: list[float]) -> ModeEffect:
-    found = measure.compare_mode(trials({"plain": plain, "quiet": quiet}), "quiet", LARGE)
+    found = cpu_modes.compare_mode(trials({"plain": plain, "quiet": quiet}), "quiet", LARGE)
     assert found
     return found
 
@@ -364,12 +365,14 @@ def test_a_host_whose_modes_are_alike_has_a_finding_in_less_than_five_percent() 
     chance = Random(1)
 
     def draw() -> dict[str, list[float]]:
-        return {mode: [chance.lognormvariate(-9, 0.1) for _ in range(6)] for mode in measure.MODES}
+        return {
+            mode: [chance.lognormvariate(-9, 0.1) for _ in range(6)] for mode in cpu_modes.MODES
+        }
 
     found = 0
     for _ in range(CHECKS):
         effects = [*checkup(trials=trials(draw())).small, *checkup(trials=trials(draw())).small]
-        assert len(effects) == measure.COMPARISONS
+        assert len(effects) == cpu_modes.COMPARISONS
         found += any(effect.verdict in CHANGED for effect in effects)
     assert found <= 0.05 * CHECKS
 
