@@ -51,11 +51,8 @@ class Look(NamedTuple):
 
 
 def nth_look(number: int, colour: str | None = None) -> Look:
-    """The look of the n-th run or variant, in its own colour or in the colour given.
-
-    No two of the first 30 are alike in colour and marker, nor of those with one colour; neighbours
-    differ in their dashes, too, for those who see no colours.
-    """
+    """The look of the n-th run or variant, in its own colour or in the colour given. No two of the
+    first 30 are alike in colour and marker, nor of those with one colour; dashes differ, too."""
     turn = number // len(COLOURS)
     return Look(
         colour or COLOURS[number % len(COLOURS)],

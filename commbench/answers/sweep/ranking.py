@@ -39,8 +39,7 @@ class SettingTime(NamedTuple):
     estimate: Estimate | None
     """Median and 95 % interval, in seconds; None where there is no valid time."""
     ratio: Estimate | None
-    """Its time over that under the first setting; None for the first setting itself, and where
-    the first setting has no time."""
+    """Its time over that under the first setting; None for that one, and where that has none."""
     place: str
     """BEST for the fastest; TIED where the whole interval of the ratio to that lies within the
     tolerance; UNDECIDED; or empty for a slower one, and one without a time."""
@@ -268,8 +267,7 @@ def _make_times(
 
 
 def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Estimate | None:
-    """The ratio of two rows, with what launches usually differ by. One run measures all of its rows
-    in the same launches."""
+    """The ratio of two rows, with what launches of two runs usually differ by."""
     if a.header is b.header:
         return ratio
     launches = [len(row.launch_medians) for row in (a, b)]
