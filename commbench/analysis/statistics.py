@@ -194,15 +194,15 @@ def _interval(
     usual_spread: float,
 ) -> tuple[float | None, float | None, float]:
     """The 95 % interval of a quantile of sorted samples, and its design effect. It is widened to
-    that of the quantiles of several launches, and goes beyond the samples only as far as launches
-    that agree would need."""
+    that of the quantiles of several launches, around it and around their mean, and goes beyond the
+    samples only as far as launches that agree would need."""
     quantile, number = _quantile(ordered, fraction), len(ordered)
     effect = design_effect(batches, quantile, fraction)
     ranks = quantile_ranks(number, fraction)
     if ranks is None:
         return None, None, effect
-    centre, factor = number * fraction + 0.5, sqrt(effect)
-    first, last = (centre + (rank - centre) * factor if effect > 1 else rank for rank in ranks)
+    middle, factor = number * fraction + 0.5, sqrt(effect)
+    first, last = (middle + (rank - middle) * factor if effect > 1 else rank for rank in ranks)
     low, high = ordered[max(1, floor(first)) - 1], ordered[min(number, ceil(last)) - 1]
     logs = launch_logs(launches, fraction)
     if len(logs) < 2:
@@ -210,8 +210,10 @@ def _interval(
     wide, least = (
         exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))
     )
-    down = max(quantile / wide, min(ordered[0], quantile / least))
-    up = min(quantile * wide, max(ordered[-1], quantile * least))
+    # Slow launches have fewer samples, so their mean may be far from the quantile of all.
+    fast, slow = sorted((quantile, exp(sum(logs) / len(logs))))
+    down = max(fast / wide, min(ordered[0], fast / least))
+    up = min(slow * wide, max(ordered[-1], slow * least))
     return min(low, down), max(high, up), effect
 
 

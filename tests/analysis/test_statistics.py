@@ -223,10 +223,18 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
     assert (low, high) == (pytest.approx(1 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3))
     summary = summarise([together(launches)], launches, 0.04)
     assert (summary.low, summary.high, summary.design_effect) == (low, high, 1)
-    # The 5th percentile is 0.98 in all, and each launch has its own.
+    # The 5th percentile is 0.98 in all, and each launch has its own: their mean is 1.
     assert (summary.p5_low, summary.p5_high) == (
-        pytest.approx(0.98 / factor, rel=1e-3), pytest.approx(0.98 * factor, rel=1e-3),
+        pytest.approx(0.98 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3),
     )  # fmt: skip
+
+
+def test_the_interval_covers_slow_launches_that_have_few_samples() -> None:
+    launches = [[1.0] * 120, [20.0] * 16, [14.0] * 15]
+    low, high = median_ci([together(launches)], launches, 0.04)
+    # The median of all samples is 1, and launches that agree would need 0.95.
+    assert low == pytest.approx(exp(-2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3)), rel=1e-3)
+    assert high == 20.0
 
 
 def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() -> None:
