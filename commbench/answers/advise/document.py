@@ -126,6 +126,8 @@ def _decision(
         why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
     elif low > 1:
         why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
+    if used.endswith(chosen):  # its median is the shortest
+        return f"the rows do not decide whether another one is faster than {used}{why}"
     return f"the rows do not decide whether {chosen} is faster than {used}: {gained}{why}"
 
 
