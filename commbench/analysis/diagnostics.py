@@ -160,7 +160,7 @@ MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
-WAITED_TODO = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
+WAITED_HINT = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -174,7 +174,7 @@ def has_waited(queued_share: float | None) -> bool:
 def waited_sentences(queued: Sequence[float | None]) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known."""
-    return [f"{WAITED_SENTENCE}. {WAITED_TODO}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+    return [f"{WAITED_SENTENCE}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
 
 
 def tells_of_waiting(sentences: Sequence[str]) -> bool:

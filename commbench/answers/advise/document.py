@@ -111,9 +111,11 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
 
 
 def _decision(
-    chosen: str, used: str, gain: Estimate, verdict: str, question: Question, has_waited: bool
-) -> str:
-    """What to use; and why a gain is not decided whose whole interval is above 1."""
+    chosen: str, used: str, gain: Estimate, verdict: str, question: Question, has_waited: bool,
+    is_other: bool = True,
+) -> str:  # fmt: skip
+    """What to use; and why a gain is not decided whose whole interval is above 1. `is_other`:
+    whether what is chosen is not what is used."""
     gained = f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
     if verdict == CHANGE:
         return f"{chosen} instead of {used}, {gained}"
@@ -126,9 +128,8 @@ def _decision(
         why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
     elif low > 1:
         why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
-    if used.endswith(chosen):  # its median is the shortest
-        return f"the rows do not decide whether another one is faster than {used}{why}"
-    return f"the rows do not decide whether {chosen} is faster than {used}: {gained}{why}"
+    other, by = (chosen, f": {gained}") if is_other else ("another one", "")
+    return f"the rows do not decide whether {other} is faster than {used}{by}{why}"
 
 
 def _percent(question: Question) -> str:
@@ -143,7 +144,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    answer = _decision(size, used, found.gain, verdict, question, found.has_waited)
+    told = size, used, found.gain, verdict, question, found.has_waited
+    answer = _decision(*told, is_other=found.recommended != found.now)
     over = found.now.over_best
     if verdict == KEEP and over.ends[1] > 1 + question.tolerance:
         interval = in_brackets(ratio_interval_text(over))

@@ -13,7 +13,7 @@ from typing import Any
 
 from commbench.analysis.diagnostics import (
     WAITED,
-    WAITED_TODO,
+    WAITED_HINT,
     clearer,
     tells_of_waiting,
     waited_sentences,
@@ -240,7 +240,7 @@ def advice(gate: GateResult) -> list[str]:
         "no row": any(not result.checks for result in found),
     }
     again = clearer(header, both=gate.baseline is not None and not absent)
-    return _texts(applies, clearer=again, waited=WAITED_TODO)
+    return _texts(applies, clearer=again, waited=WAITED_HINT)
 
 
 def _after_failure(gate: GateResult) -> list[str]:

@@ -6,7 +6,6 @@ whose factor is small, and where groups begin to span hosts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -260,10 +259,12 @@ def _interval_at(
     fitted: FittedModel, host: FittedModel | None, at: tuple[int, int, int]
 ) -> tuple[float, float, float]:
     """The time of a call with the interval of all candidates, not ordered by the size."""
+    from numpy import interp
+
     least = _longest(host.best.curve, at[1], at[1], at[2]) if host else SHORTEST_S
     doublings, uncertainties, residuals = _measured(fitted, at[0], at[1])
     place = log2(max(at[2], 1))
-    measured = _between(doublings, uncertainties, place)
+    measured = float(interp(place, doublings, uncertainties))
     unseen = unseen_times(fitted, at)
     times, lows, highs = [], [], []
     for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
@@ -273,7 +274,7 @@ def _interval_at(
         times.append(time_s)
         lows.append(time_s / factor)
         highs.append(time_s * factor + more_s)
-    own = times[0] * exp(_between(doublings, residuals, place))
+    own = times[0] * exp(interp(place, doublings, residuals))
     return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
 
 
@@ -311,6 +312,8 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
     """The curve with the factors that measured times of these ranks have, where they differ from
     it by more than LEAST_ODD; the curve itself for other ranks. The residual of a size is the
     median of three neighbouring ones, since one odd time is chance."""
+    from numpy import interp
+
     points = [each for each in fitted.fitted_points if each[:2] == (world_size, per_node)]
     by_size = collect((p.size_bytes, _residual(curve.time(*p[:3]), p)) for p in points)
     found = [median(by_size[size]) for size in sorted(by_size)]
@@ -321,23 +324,15 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
         return curve
     every = sorted({*by_size, *(size for size, _ in curve.size_factors)} - {0})
     places = [log2(max(size, 1)) for size in sorted(by_size)]
-    return curve._replace(size_factors=tuple(
-        (size, factor_at(curve.size_factors, size) * exp(_between(places, odd, log2(size))))
+    factors = (
+        (size, factor_at(curve.size_factors, size) * exp(interp(log2(size), places, odd)))
         for size in every
-    ))  # fmt: skip
+    )
+    return curve._replace(size_factors=tuple(factors))
 
 
 def _residual(time_s: float, point: Point) -> float:
     return log(point.time_s / max(time_s, SHORTEST_S))
-
-
-def _between(places: Sequence[float], values: Sequence[float], at: float) -> float:
-    """The value at a place: on the line of its neighbours, or that of the nearest end."""
-    index = bisect_right(places, at)
-    if index in (0, len(places)):
-        return values[max(0, index - 1)]
-    part = (at - places[index - 1]) / (places[index] - places[index - 1])
-    return values[index - 1] * (1 - part) + values[index] * part
 
 
 @dataclass(frozen=True, repr=False)
