@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from fractions import Fraction
 from itertools import chain
-from math import ceil, comb, exp, floor, hypot, sqrt
+from math import ceil, comb, exp, floor, hypot, log, sqrt
 from random import Random
 
 import numpy
@@ -232,9 +232,36 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
 def test_the_interval_covers_slow_launches_that_have_few_samples() -> None:
     launches = [[1.0] * 120, [20.0] * 16, [14.0] * 15]
     low, high = median_ci([together(launches)], launches, 0.04)
-    # The median of all samples is 1, and launches that agree would need 0.95.
-    assert low == pytest.approx(exp(-2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3)), rel=1e-3)
+    assert summarise([together(launches)], launches, 0.04).median == 14.0  # of all samples: 1
+    logs = [log(1), log(20), log(14)]
+    mean, half = sum(logs) / 3, launch_half_width(logs, 0.04)
+    assert low == pytest.approx(exp(mean - half))
     assert high == 20.0
+
+
+@quick
+@given(st.lists(st.lists(durations, min_size=1, max_size=6), min_size=2, max_size=4))
+def test_each_launch_weighs_the_same_however_many_samples_it_has(
+    launches: list[list[float]],
+) -> None:
+    repeated = [own * (60 // len(own)) for own in launches]  # all have 60, and the same quantiles
+    found, alike = (
+        summarise([together(each)], [sorted(own) for own in each]) for each in (launches, repeated)
+    )
+    assert found.median == pytest.approx(alike.median)
+    assert found.mean == pytest.approx(alike.mean)
+    assert (found.minimum, found.maximum) == (alike.minimum, alike.maximum)
+    assert found.iterations == sum(map(len, launches))
+
+
+def test_many_samples_of_unequal_launches_have_the_quantiles_of_few() -> None:
+    chance = numpy.random.default_rng(7)
+    few = [sorted(chance.lognormal(shift, 0.2, n).tolist()) for shift, n in ((0, 900), (1, 150))]
+    many = [sorted(own * 30) for own in few]
+    found, same = summarise(few, few, 0.04), summarise(many, many, 0.04)
+    for name in ("median", "mean", "p5", "p95", "p99"):
+        assert getattr(found, name) == pytest.approx(getattr(same, name)), name
+    assert found.median > median(together(few))
 
 
 def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() -> None:
