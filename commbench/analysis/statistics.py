@@ -47,6 +47,9 @@ _UNTESTED = 2.0
 PRIOR_DEGREES = 4
 """Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
 
+UNUSUAL = 2.6
+"""Launches whose spread is so many times the usual one contradict it (5 %, F test)."""
+
 
 class Summary(NamedTuple):
     """The distribution of a case's durations, in seconds; None where samples do not suffice."""
@@ -178,10 +181,12 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
         s'^2 = (d0 s0^2 + (k - 1) s^2) / (d0 + k - 1)      half = t(d0 + k - 1) s' / sqrt(k)
 
     The moderated t of Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004).
+    Where s is above 2.6 s0, the launches contradict the usual spread, and d0 = 0.
     """
     number, mean = len(logs), sum(logs) / len(logs)
     squares = sum((value - mean) ** 2 for value in logs)
-    prior = PRIOR_DEGREES if usual_spread else 0
+    is_usual = squares <= (number - 1) * (UNUSUAL * usual_spread) ** 2
+    prior = PRIOR_DEGREES if usual_spread and is_usual else 0
     degrees = prior + number - 1
     variance = (prior * usual_spread**2 + squares) / degrees
     return student_quantile(Z, degrees) * sqrt(variance / number)
