@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from commbench.answers.advise import measured as commands
 from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
+from commbench.answers.sweep.ranking import rank_settings
 from commbench.errors import UsageError
-from commbench.output.text import join_words
+from commbench.output.text import join_words, list_some
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
@@ -104,9 +105,13 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     found: list[Advice | Missing] = []
     used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
-    modes = commands.group_modes(groups)
-    advised = [(each, [*_advise(each, question)]) for each in groups]
-    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
+    of_modes = [
+        (m, [*_advise_choices([choices.CPU_MODES], m, question)])
+        for m in commands.group_modes(groups)
+    ]
+    fastest = {mode for _, own in of_modes for mode in _fastest_modes(own)}
+    groups.sort(key=lambda each: each.header.plan.cpu_mode not in fastest)
+    advised = [*((each, [*_advise(each, question)]) for each in groups), *of_modes]
     for measured, own in advised:
         if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
             used |= {id(row): row for result in measured.results for row in result.rows}
@@ -114,15 +119,32 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     rows = [*used.values()]
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
-    missing = (each for each in found if isinstance(each, Missing))
-    lacking = {each.subject: each for each in missing if each.subject not in subjects}
+    lacking: dict[str, Missing] = {}  # what the first group lacks, that of the fastest mode
+    for each in found:
+        if isinstance(each, Missing) and each.subject not in subjects:
+            lacking.setdefault(each.subject, each)
     names = tuple(dict.fromkeys(run.name for run in runs))
     return AdviceReport(
-        names, question, advice, tuple(lacking.values()),
-        tuple(find_warnings(rows)), find_crowd([*{id(r.header): r.header for r in rows}.values()]),
+        names, question, advice, tuple(lacking.values()), tuple(find_warnings(rows, _namer(rows))),
+        find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_sentences([row.queued_share for row in rows if row.time])),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
+
+
+def _fastest_modes(found: Iterable[Advice | Missing]) -> Iterator[str]:
+    """The CPU mode with the shortest times, of advice about it."""
+    for each in found:
+        if isinstance(each, Advice) and isinstance(each.details, choices.ChoiceAdvice):
+            yield dict(rank_settings(each.details.points)[0].setting.options)[choices.CPU_MODE]
+
+
+def _namer(every: Sequence[ResultRow]) -> Callable[[Sequence[ResultRow]], str] | None:
+    """What names the runs of some rows, the settings of a sweep: `in cpu-mode=quiet`; None where
+    all are of one."""
+    if len({row.header.label for row in every}) < 2:
+        return None
+    return lambda rows: f"in {list_some([*dict.fromkeys(row.header.label for row in rows)], 3)}"
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
@@ -160,7 +182,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     )
     if found.largest_sent > table.largest and (flat := table.flat_sizes):
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
-        return Missing(DDP + where, *commands.growth_needs(flat, measured.header))
+        return Missing(DDP + where, *commands.growth_needs(table, flat, measured.header))
     is_open = found.is_guess or found.has_waited
     decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)

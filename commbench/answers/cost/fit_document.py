@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
+from operator import attrgetter
 from typing import Any
 
 from commbench import units
@@ -219,18 +220,11 @@ def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
     return "" if found.value is None else text, interval if low < high else ""
 
 
-def _meaning(found: intervals.ParameterEstimate) -> str:
-    if found.parameter != BETA or not (found.value and found.low):
-        return found.parameter.meaning
-    speed = Estimate(1 / found.value, 1 / found.high, 1 / found.low)
-    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(speed)} GB/s"
-
-
 COLUMNS = (
     Column("parameter", lambda found: found.parameter.name, TEXT),
     Column("value", lambda found: _texts(found)[0], NUMBER),
     Column("95 % interval", lambda found: _texts(found)[1], NUMBER),
-    Column("what it is", _meaning, TEXT, 1, is_wrapped=True),
+    Column("what it is", attrgetter("parameter.meaning"), TEXT, 1, is_wrapped=True),
 )
 
 
