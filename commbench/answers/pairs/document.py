@@ -42,6 +42,10 @@ HEADINGS = (
 _TEXTS = Path(__file__).with_name("checks.txt")
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
+_NAMED = (
+    " A rank is named if most of its pairs are slow, and a link if its pair is slower than the "
+    "other pairs of its ranks."
+)
 _NOISY = 0.4
 """Where a link must be slower than this to be named, links are not judged."""
 
@@ -124,6 +128,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         ways = ", each direction alone" if is_both else ", one direction"
     at_once = ", all pairs of a round at once" if number > 1 else ""
     several = "" if matrix.intervals else " Its interval needs `--launches 3`."
+    several += _NAMED * bool(diagnosis.findings)
     findings, pairs = (
         (
             Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
