@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -109,7 +109,11 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         (m, [*_advise_choices([choices.CPU_MODES], m, question)])
         for m in commands.group_modes(groups)
     ]
-    fastest = {mode for _, own in of_modes for mode in _fastest_modes(own)}
+    fastest = {
+        dict(rank_settings(each.details.points)[0].setting.options)[choices.CPU_MODE]
+        for _, own in of_modes for each in own
+        if isinstance(each, Advice) and isinstance(each.details, choices.ChoiceAdvice)
+    }  # fmt: skip
     groups.sort(key=lambda each: each.header.plan.cpu_mode not in fastest)
     advised = [*((each, [*_advise(each, question)]) for each in groups), *of_modes]
     for measured, own in advised:
@@ -117,34 +121,26 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
             used |= {id(row): row for result in measured.results for row in result.rows}
         found += own
     rows = [*used.values()]
+    name_runs = _name_runs if len({row.header.label for row in rows}) > 1 else None
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
-    lacking: dict[str, Missing] = {}  # what the first group lacks, that of the fastest mode
-    for each in found:
-        if isinstance(each, Missing) and each.subject not in subjects:
-            lacking.setdefault(each.subject, each)
+    # Of what several groups lack, that of the first one counts, which has the fastest mode.
+    missing = (each for each in reversed(found) if isinstance(each, Missing))
+    lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
     return AdviceReport(
-        names, question, advice, tuple(lacking.values()), tuple(find_warnings(rows, _namer(rows))),
+        names, question, advice, tuple(reversed(lacking.values())),
+        tuple(find_warnings(rows, name_runs)),
         find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_sentences([row.queued_share for row in rows if row.time])),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
 
 
-def _fastest_modes(found: Iterable[Advice | Missing]) -> Iterator[str]:
-    """The CPU mode with the shortest times, of advice about it."""
-    for each in found:
-        if isinstance(each, Advice) and isinstance(each.details, choices.ChoiceAdvice):
-            yield dict(rank_settings(each.details.points)[0].setting.options)[choices.CPU_MODE]
-
-
-def _namer(every: Sequence[ResultRow]) -> Callable[[Sequence[ResultRow]], str] | None:
-    """What names the runs of some rows, the settings of a sweep: `in cpu-mode=quiet`; None where
-    all are of one."""
-    if len({row.header.label for row in every}) < 2:
-        return None
-    return lambda rows: f"in {list_some([*dict.fromkeys(row.header.label for row in rows)], 3)}"
+def _name_runs(rows: Sequence[ResultRow]) -> str:
+    """The runs of some rows, or the settings of a sweep: `in cpu-mode=quiet`."""
+    labels = dict.fromkeys(row.header.label for row in rows)
+    return f"in {list_some([*labels], commands.MOST_NAMES)}"
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:

@@ -320,7 +320,8 @@ def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeade
     """What buckets above the measured sizes need where the time says nothing of the size, and
     why."""
     (low, high), sizes = flat_sizes, "-".join(map(format_size, flat_sizes))
-    if any(low <= size <= high for size in table.waited):
+    flat = [size in table.waited for size in table.sizes if low <= size <= high]
+    if 2 * sum(flat) > len(flat):
         needs = f"{WAITED}, so the time does not show the size ({sizes}): give each rank a core "
         return f"{UNKNOWN}{needs}of an idle host (`commbench doctor`)", ""
     needs = f"the time may not grow with the size ({sizes}): measure larger sizes"

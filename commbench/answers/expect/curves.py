@@ -258,8 +258,10 @@ def expect_on_curves(found: Expectation) -> Expectation:
         f"{call.ranks} x {gpu.what}", call.operation, call.ranks, 1, CURVES, size, busbw,
         gpu.name, gpu.link.name, versions, (), known[0].source,
     )  # fmt: skip
+    # The other figures remain, but do not count at this size.
+    others = (each._replace(busbw_bytes_per_s=None) for each in found.figures)
     low, high = busbw / (1 + part), busbw * (1 + part)
-    return Expectation(call, found.bound, (Figure(one, busbw),), low, high)
+    return Expectation(call, found.bound, (Figure(one, busbw), *others), low, high)
 
 
 def _mean_time(curves: Sequence[Curve], size_bytes: int) -> tuple[float, float]:

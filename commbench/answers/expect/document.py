@@ -208,7 +208,7 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     if known and low is not None and high is not None:
         below, above = 1 - low / known[0][0], high / known[-1][0] - 1
         how = f"from {100 * below:.0f} % below the lowest to {100 * above:.0f} % above the highest"
-        how += f" figure of others{_where(found)}"
+        how += f" figure of others{_where(found)}{' at this size' * bool(call.size_bytes)}"
         if not has_network:
             how += "; no network is given, so the figures of all count"
     yield "plausible", _plausible(found, 1.0) or "not known", how

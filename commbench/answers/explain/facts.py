@@ -149,7 +149,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
     exact_t, exact_speed = (Estimate(*[e.value] * 3) for e in (row.time.estimate, algbw))
-    rounded = ", t not rounded" * row.time.estimate.has_interval
+    rounded = ", t to four digits" * row.time.estimate.has_interval
     over = f"algbw x {formula} = {cells.bandwidth_text(exact_speed)} x {factor:.5g}"
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"

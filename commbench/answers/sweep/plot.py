@@ -17,21 +17,9 @@ from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint,
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
 from commbench.stats import UNDECIDED, collect
+from commbench.views import pictures
 from commbench.views.cells import ratio_text
-from commbench.views.pictures import (
-    GREY,
-    INK,
-    TIMES,
-    Bar,
-    BarRow,
-    Bars,
-    Cell,
-    Frame,
-    HeatMap,
-    Look,
-    Picture,
-    size_label,
-)  # fmt: skip
+from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
 
 if TYPE_CHECKING:
     from commbench.answers.sweep.result import SweepResult
@@ -49,9 +37,12 @@ FRAMES = {
     UNDECIDED: ("undecided", Look(INK, dashes=(0.8, 2), width=0.9, fill=0)),
 }
 """How the places of settings are framed."""
-DOTS = {place: (name, Look(INK, "o", size=7)) for place, (name, _) in FRAMES.items()} | {
-    UNDECIDED: ("undecided", Look(INK, "o", size=7, is_hollow=True)),
-    "": ("slower", Look(GREY, "o", size=7)),
+DOTS = {
+    place: (
+        FRAMES[place][0] if place else "slower",
+        pictures.nth_look(number)._replace(dashes=(), size=7),
+    )
+    for number, place in enumerate((*FRAMES, ""))
 }
 """How the places of settings look at a single size."""
 
@@ -99,11 +90,12 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     elif len(points) == 1:
         (point,) = points
         bars = [
-            BarRow(result.names[each.setting], [Bar(each.time, DOTS[each.place])])
+            pictures.BarRow(result.names[each.setting], [pictures.Bar(each.time, DOTS[each.place])])
             for each in point.by_time[:MOST_ROWS]
         ]
         title += f" at {_label(point)}" * bool(point.size_bytes)
-        panel = Bars("Time of a call", bars, TIMES)
+        some = f": the best {len(bars)} of {len(settings)} settings" * (len(bars) < len(settings))
+        panel = pictures.Bars(f"Time of a call{some}", bars, pictures.TIMES)
         yield Picture(name, title, description, [panel], texts)
         return
     elif not has_curves:
