@@ -249,16 +249,6 @@ def _two_digits(seconds: float) -> str:
     return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
 
 
-def format_known_GBps(  # noqa: N802
-    value: float | None, low: float | None, high: float | None, limit: float | None = None
-) -> str:
-    """A bandwidth (bytes/s) in GB/s with the digits that its interval supports; empty for None."""
-    if value is None or low is None or high is None:
-        return format_GBps(value)
-    decimals = known_decimals(value / GB, low / GB, high / GB)
-    return format_decimals(value / GB, decimals, limit and limit / GB)
-
-
 def known_decimals(value: float, low: float, high: float) -> int:
     """How many decimals of a value its interval supports; below 0 for tens, hundreds and so on.
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commbench import units
+from commbench import stats, units
 from commbench.errors import UsageError
+from commbench.views import cells
 
 SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30}
 thorough = settings(deadline=None, max_examples=150)
@@ -207,7 +208,7 @@ def test_a_time_has_the_digits_that_its_interval_supports(
 def test_a_bandwidth_has_the_digits_that_its_interval_supports(
     value: float | None, low: float | None, high: float | None, text: str
 ) -> None:
-    assert units.format_known_GBps(value, low, high) == text
+    assert cells.bandwidth_text(stats.known(value, low, high)) == text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.analysis.environment import ALGORITHMS
-from commbench.answers.expect import expectation
+from commbench.answers.expect import curves, expectation
 from commbench.answers.expect.bound import Call
 from commbench.api.runs import export, ignore, load_rows
 from commbench.errors import Interrupted, UsageError
@@ -200,6 +200,7 @@ def expect(
     found = expectation.find_expectation(
         call, expectation.BELOW if tolerance is None else parse_tolerance(tolerance)
     )
+    found = curves.expect_on_curves(found) if tolerance is None else found
     given = {"busbw": busbw, "algbw": algbw, "time": time}
     bandwidth = _given_busbw(call, {n: value for n, value in given.items() if value is not None})
     judgement = None if bandwidth is None else expectation.judge(found, bandwidth)

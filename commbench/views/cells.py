@@ -65,21 +65,29 @@ def time_with_interval_text(found: Any) -> str:
     return time_text(found) + in_brackets(time_interval_text(found))
 
 
+def number_texts(found: Any, scale: float = 1.0, limit: float | None = None) -> tuple[str, str]:
+    """A number and its interval in a unit of this scale, with the digits that the interval
+    supports: `2.9`, `2.3 … 3.4`; the number with three digits where the interval is not known."""
+    own = _estimate(found).map(lambda number: number / scale)
+    if not own.has_interval:
+        text = f"{own.value:#.3g}"
+        return f"{float(text):.0f}" if "e+" in text else text.rstrip("."), ""
+    numbers, bound = (own.value, *own.ends), limit and limit / scale
+    decimals = units.known_decimals(*numbers)
+    text, *texts = (units.format_decimals(each, decimals, bound) for each in numbers)
+    return text, " … ".join(texts)
+
+
 def bandwidth_text(found: Any, limit: float | None = None) -> str:
-    """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
-    return units.format_known_GBps(*_estimate(found), limit)
+    """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports; empty for None."""
+    if found is None or not _estimate(found).has_interval:
+        return units.format_GBps(found and _estimate(found).value)
+    return number_texts(found, units.GB, limit)[0]
 
 
 def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
-    if not isinstance(found, Estimate) or not found.has_interval:
-        return ""
-    value, low, high = found.scaled(1 / units.GB)
-    decimals, bound = (
-        units.known_decimals(value, low or 0.0, high or 0.0),
-        limit and limit / units.GB,
-    )
-    return " … ".join(units.format_decimals(end or 0.0, decimals, bound) for end in (low, high))
+    return "" if found is None else number_texts(found, units.GB, limit)[1]
 
 
 def bandwidth_with_interval_text(found: Any) -> str:

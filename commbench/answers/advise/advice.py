@@ -14,8 +14,9 @@ from commbench.answers.advise import measured as commands
 from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
+from commbench.answers.sweep.ranking import rank_settings
 from commbench.errors import UsageError
-from commbench.output.text import join_words
+from commbench.output.text import join_words, list_some
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
@@ -104,25 +105,42 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     found: list[Advice | Missing] = []
     used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
-    modes = commands.group_modes(groups)
-    advised = [(each, [*_advise(each, question)]) for each in groups]
-    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
+    of_modes = [
+        (m, [*_advise_choices([choices.CPU_MODES], m, question)])
+        for m in commands.group_modes(groups)
+    ]
+    fastest = {
+        dict(rank_settings(each.details.points)[0].setting.options)[choices.CPU_MODE]
+        for _, own in of_modes for each in own
+        if isinstance(each, Advice) and isinstance(each.details, choices.ChoiceAdvice)
+    }  # fmt: skip
+    groups.sort(key=lambda each: each.header.plan.cpu_mode not in fastest)
+    advised = [*((each, [*_advise(each, question)]) for each in groups), *of_modes]
     for measured, own in advised:
         if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
             used |= {id(row): row for result in measured.results for row in result.rows}
         found += own
     rows = [*used.values()]
+    name_runs = _name_runs if len({row.header.label for row in rows}) > 1 else None
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
-    missing = (each for each in found if isinstance(each, Missing))
+    # Of what several groups lack, that of the first one counts, which has the fastest mode.
+    missing = (each for each in reversed(found) if isinstance(each, Missing))
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
     return AdviceReport(
-        names, question, advice, tuple(lacking.values()),
-        tuple(find_warnings(rows)), find_crowd([*{id(r.header): r.header for r in rows}.values()]),
+        names, question, advice, tuple(reversed(lacking.values())),
+        tuple(find_warnings(rows, name_runs)),
+        find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_sentences([row.queued_share for row in rows if row.time])),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
+
+
+def _name_runs(rows: Sequence[ResultRow]) -> str:
+    """The runs of some rows, or the settings of a sweep: `in cpu-mode=quiet`."""
+    labels = dict.fromkeys(row.header.label for row in rows)
+    return f"in {list_some([*labels], commands.MOST_NAMES)}"
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
@@ -160,7 +178,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     )
     if found.largest_sent > table.largest and (flat := table.flat_sizes):
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
-        return Missing(DDP + where, *commands.growth_needs(flat, measured.header))
+        return Missing(DDP + where, *commands.growth_needs(table, flat, measured.header))
     is_open = found.is_guess or found.has_waited
     decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)

@@ -157,8 +157,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
     elif question.backward_s is None:
-        alone = f"({format_time(found.step.backward_s)}): give --backward"
-        answer += f", if the backward pass takes as long as the communication {alone}"
+        answer += f", if the backward pass takes {_backward(found)}: give --backward"
     now, chosen = found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:
@@ -187,6 +186,12 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     return answer, [table, doc.Facts([*_bucket_facts(found, verdict, question)])]
 
 
+def _backward(found: BucketAdvice) -> str:
+    """The assumed time of the backward pass, with the digits of that of the best size."""
+    best_s = found.best.time_s
+    return cells.time_text(best_s.scaled(found.step.backward_s / best_s.value))
+
+
 def _bucket_facts(
     found: BucketAdvice, verdict: str, question: Question
 ) -> Iterator[tuple[str, str]]:
@@ -198,10 +203,10 @@ def _bucket_facts(
         size = format_bytes(found.recommended.bucket_bytes)
         yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
     yield "gradients", format_about(step.gradient_bytes)
-    assumed = "" if question.backward_s else ", assumed; the intervals are for this time"
-    best_s = found.best.time_s  # whose digits an assumed time has
-    same = best_s.scaled(step.backward_s / best_s.value) if assumed else step.backward_s
-    yield "backward alone", f"{cells.time_text(same)}{assumed}"
+    speed = f"the gradients at the speed of {format_bytes(largest)}, the largest measured size"
+    assumed = "" if question.backward_s else f", assumed: {speed}; the intervals are for this time"
+    alone_s = format_time(question.backward_s) if question.backward_s else _backward(found)
+    yield "backward alone", f"{alone_s}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     alone = found.communication_s
     yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"

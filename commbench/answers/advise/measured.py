@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import has_waited, more_precisely
+from commbench.analysis.diagnostics import WAITED, has_waited, more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
 from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable
@@ -316,9 +316,14 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     return "no alternatives are measured", run_command(header, operations, measure)
 
 
-def growth_needs(flat_sizes: tuple[int, int], header: RunHeader) -> Needs:
-    """What buckets above the measured sizes need where the time says nothing of the size."""
-    sizes = "-".join(map(format_size, flat_sizes))
+def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeader) -> Needs:
+    """What buckets above the measured sizes need where the time says nothing of the size, and
+    why."""
+    (low, high), sizes = flat_sizes, "-".join(map(format_size, flat_sizes))
+    flat = [size in table.waited for size in table.sizes if low <= size <= high]
+    if 2 * sum(flat) > len(flat):
+        needs = f"{WAITED}, so the time does not show the size ({sizes}): give each rank a core "
+        return f"{UNKNOWN}{needs}of an idle host (`commbench doctor`)", ""
     needs = f"the time may not grow with the size ({sizes}): measure larger sizes"
     return f"{UNKNOWN}{needs}", wide_command(header)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
+from operator import attrgetter
 from typing import Any
 
 from commbench import units
@@ -205,32 +206,21 @@ def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
     low, high = found.low, found.high
     if found.value == 0:
         return "0", _texts(found._replace(value=None))[1]
-    value = high if found.value is None else found.value
+    own = Estimate(high if found.value is None else found.value, low, high)
     if found.parameter.unit == intervals.HALF.unit:
-        text, interval = format_about(value), f"{format_about(low)} … {format_about(high)}"
+        text, interval = format_about(own.value), f"{format_about(low)} … {format_about(high)}"
     elif found.parameter == BETA:
-        picoseconds = [each * 1e12 for each in (value, low, high)]
-        decimals = units.known_decimals(*picoseconds)
-        text, first, last = (units.format_decimals(each, decimals) for each in picoseconds)
-        text, interval = f"{text} ps", f"{first} … {last} ps"
+        text, interval = (f"{each} ps" for each in cells.number_texts(own, 1e-12))
     else:
-        time = Estimate(value, low, high)
-        text, interval = cells.time_text(time) if value else "0", cells.time_interval_text(time)
+        text, interval = cells.time_text(own) if own.value else "0", cells.time_interval_text(own)
     return "" if found.value is None else text, interval if low < high else ""
-
-
-def _meaning(found: intervals.ParameterEstimate) -> str:
-    if found.parameter != BETA or not (found.value and found.low):
-        return found.parameter.meaning
-    speed = Estimate(1 / found.value, 1 / found.high, 1 / found.low)
-    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(speed)} GB/s"
 
 
 COLUMNS = (
     Column("parameter", lambda found: found.parameter.name, TEXT),
     Column("value", lambda found: _texts(found)[0], NUMBER),
     Column("95 % interval", lambda found: _texts(found)[1], NUMBER),
-    Column("what it is", _meaning, TEXT, 1, is_wrapped=True),
+    Column("what it is", attrgetter("parameter.meaning"), TEXT, 1, is_wrapped=True),
 )
 
 

@@ -214,9 +214,7 @@ def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool
                 yield ranks, sizes[0], sizes[-1], side < 0
 
 
-HALF = cost_models.Parameter(
-    "n-half", "B", "size whose bytes take as long as its latency, not the size of half the peak"
-)
+HALF = cost_models.Parameter("n-half", "B", "size whose bytes take as long as its latency")
 
 
 class ParameterEstimate(NamedTuple):

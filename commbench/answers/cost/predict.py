@@ -309,8 +309,8 @@ def _measured(
 
 @lru_cache(maxsize=1024)
 def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node: int) -> Curve:
-    """The curve with the factors that measured times of these ranks have, where they differ from
-    it by more than LEAST_ODD; the curve itself for other ranks. The residual of a size is the
+    """The curve with the factors that measured times of these ranks have, if one differs from it by
+    more than LEAST_ODD; else, and for other ranks, the curve itself. The residual of a size is the
     median of three neighbouring ones, since one odd time is chance."""
     from numpy import interp
 
@@ -319,13 +319,12 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
     found = [median(by_size[size]) for size in sorted(by_size)]
     starts = [max(0, min(at - 1, len(found) - 3)) for at in range(len(found))]
     medians = [median(found[start : start + 3]) for start in starts]
-    odd = [each if abs(each) > LEAST_ODD else 0.0 for each in medians]
-    if not any(odd):
+    if max(map(abs, medians), default=0.0) <= LEAST_ODD:
         return curve
     every = sorted({*by_size, *(size for size, _ in curve.size_factors)} - {0})
     places = [log2(max(size, 1)) for size in sorted(by_size)]
     factors = (
-        (size, factor_at(curve.size_factors, size) * exp(interp(log2(size), places, odd)))
+        (size, factor_at(curve.size_factors, size) * exp(interp(log2(size), places, medians)))
         for size in every
     )
     return curve._replace(size_factors=tuple(factors))

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 from commbench.analysis import environment, figures, load
 from commbench.answers.expect.bound import Call
-from commbench.answers.expect.expectation import nearest
+from commbench.answers.expect.expectation import Expectation, Figure, nearest
 from commbench.errors import UsageError
 from commbench.output.text import join_words, span
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.dimensions import EAGER, PIPELINED
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.links import find_gpu
+from commbench.plan.links import Published, find_gpu
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results import files, schema
-from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, collect, combine_ratio, decide
+from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, collect, decide, mean_ratio
 from commbench.units import MICRO, format_bytes, format_count
 from commbench.views.formats import Result, fields_of
 
@@ -41,6 +41,8 @@ differences within `data/curves.csv`. Of the versions of NCCL on the H100, each 
 97 to 98 % of the rows from 1 MiB on are within, and 91 to 96 % below; of H100 and H200, B200 and
 B300, GB200 and GB300 95 to 100 %. No row of the A100 from 16 MiB on is within those of the H100."""
 NO_GPU = "it names no GPU that commbench knows"
+CURVES = "curves"
+"""How a figure of theirs was measured."""
 ADD_HINT = "add the GPU to commbench/data/gpus.csv"
 _ROUNDING = 1e-6
 _MANY = 0.1
@@ -192,7 +194,7 @@ def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
     for (title, _, verdict, reason), group in groupby(ordered, kind):
         own = list(group)
         ratios = [row.ratio for row in own if row.ratio]
-        ratio = combine_ratio(lambda *each: geometric_mean(each), *ratios) if ratios else None
+        ratio = mean_ratio(ratios) if ratios else None
         ends = own[0].case.size_bytes, own[-1].case.size_bytes
         part = min(row.tolerance for row in own)
         found.append(RangeOnCurve(title, *ends, len(own), ratio, part, verdict, reason))
@@ -232,18 +234,43 @@ def published_of(system: str) -> tuple[Curve, ...]:
     return found
 
 
-def published_time(call: Call) -> float | None:
-    """The time of a call on one host in published curves, in seconds; None where they have none."""
+def curves_of_call(call: Call) -> list[Curve]:
+    """The published curves of a call on one host with any algorithm, at its size if it has one."""
     gpu, size = call.fabric.gpu, call.size_bytes
-    if not gpu or not size or call.nodes > 1:
-        return None
-    asked = call.operation, call.ranks
-    times = [
-        curve.time_at(size)
-        for curve in load_curves()
-        if (curve.operation, curve.ranks) == asked and find_gpu(curve.system) == gpu
-    ]
-    return geometric_mean(known) if (known := [*filter(None, times)]) else None
+    return [
+        curve for curve in load_curves()
+        if (curve.operation, curve.ranks, 1, None)
+        == (call.operation, call.ranks, call.nodes, call.algorithm)
+        and gpu == find_gpu(curve.system) and (size is None or curve.time_at(size))
+    ]  # fmt: skip
+
+
+def expect_on_curves(found: Expectation) -> Expectation:
+    """What to expect of a call by the curves that judge a run, where they have its size; else what
+    was expected."""
+    call, known = found.call, curves_of_call(found.call)
+    if not (call.size_bytes and call.fabric.gpu and known):
+        return found
+    time_s, part = _mean_time(known, call.size_bytes)
+    gpu, busbw = call.fabric.gpu, call.size_bytes / time_s * call.factor
+    versions, size = ", ".join(sorted({each.nccl for each in known})), format_bytes(call.size_bytes)
+    one = Published(
+        f"{call.ranks} x {gpu.what}", call.operation, call.ranks, 1, CURVES, size, busbw,
+        gpu.name, gpu.link.name, versions, (), known[0].source,
+    )  # fmt: skip
+    # The other figures remain, but do not count at this size.
+    others = (each._replace(busbw_bytes_per_s=None) for each in found.figures)
+    low, high = busbw / (1 + part), busbw * (1 + part)
+    return Expectation(call, found.bound, (Figure(one, busbw), *others), low, high)
+
+
+def _mean_time(curves: Sequence[Curve], size_bytes: int) -> tuple[float, float]:
+    """The geometric mean of the times of curves, in seconds, and how far a sound machine may be
+    from it: as far as TOLERANCES say, or as the curves are, if that is more."""
+    times = sorted(curve.time_at(size_bytes) or 0.0 for curve in curves)
+    time_s = geometric_mean(times)
+    apart = max(times[-1] / time_s, time_s / times[0]) - 1 + _ROUNDING
+    return time_s, max(tolerance_at(size_bytes), apart)
 
 
 def curves_of(run: load.LoadedRun) -> tuple[Curve, ...]:
@@ -324,10 +351,8 @@ def compare_row(
         known = span(format_bytes, [size for curve in found for size, _ in curve.points])
         return RowOnCurve(row, found, f"curves are of {known}")
     within = tuple(curve for curve in within if curve.is_own) or within
-    times = sorted(curve.time_at(size) or 0.0 for curve in within)
-    time_s = geometric_mean(times)
-    apart = max(times[-1] / time_s, time_s / times[0]) - 1 + _ROUNDING
-    part = max(tolerance_at(size), apart) if tolerance is None else tolerance
+    time_s, part = _mean_time(within, size)
+    part = part if tolerance is None else tolerance
     return RowOnCurve(row, within, "", row.time.scaled(1 / time_s), part)
 
 

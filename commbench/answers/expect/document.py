@@ -11,7 +11,7 @@ from commbench.answers.expect import curve_document, curves, expectation
 from commbench.answers.expect.bound import Bound, Call
 from commbench.output.text import join_words, span
 from commbench.plan.links import Published
-from commbench.units import GB, format_bytes, format_count, format_time
+from commbench.units import GB, format_bytes, format_count, format_size
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
@@ -29,11 +29,11 @@ _POSSIBLE = (expectation.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
 _NEAR = 1.05
 """Up to so much above a figure without NVLS, NVLS may be off."""
+_CURVES = "published curves"
 _ALIKE = 0.005
 """A difference that is not worth a word."""
 _MOST_MISTAKES = 2
 """Mistakes that a sentence asks about."""
-_BUSBW = Unit(lambda value: f"{value / GB:.4g}")
 
 
 def gbps(value: float) -> str:
@@ -101,7 +101,8 @@ def _differ(found: expectation.Expectation) -> bool:
 def _whose(figure: Published) -> str:
     if figure.how.startswith("without"):
         return f"others {figure.how}"
-    names = {"ring": "a ring", "SHARP": figure.how} | dict.fromkeys(_NVLS, figure.how)
+    names = {"ring": "a ring", "SHARP": figure.how, curves.CURVES: _CURVES}
+    names |= dict.fromkeys(_NVLS, figure.how)
     return names.get(figure.how, "others")
 
 
@@ -169,19 +170,19 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
     next_step = NEXT.get(answer.verdict, "") if judgement and not judgement.mistakes else ""
-    said = " ".join(filter(None, (said, next_step, _on_curves(found))))
+    said = " ".join(filter(None, (said, next_step, _by_size(call))))
     return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
 
 
-def _on_curves(found: expectation.Expectation) -> str:
-    """The time of published curves at a size of which there is no other figure."""
-    call = found.call
-    if found.known or not (time_s := curves.published_time(call)) or not call.size_bytes:
+def _by_size(call: Call) -> str:
+    """What a size would change: published curves judge it then, as they judge a run."""
+    sizes = [curve.points[-1][0] for curve in curves.curves_of_call(call)]
+    if not sizes or call.size_bytes:
         return ""
-    busbw = call.size_bytes / time_s * call.factor
+    size = format_size(max(sizes))
     return (
-        f"Published curves of {machine_text(call)} have {format_time(time_s)}, {gbps(busbw)} GB/s, "
-        "at this size (calls back to back); `commbench expect RUN` compares a run with them."
+        "Without a size, figures of large messages count; with one, such as --size "
+        f"{size}, the {_CURVES} do, as in `commbench expect RUN`."
     )
 
 
@@ -207,7 +208,7 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     if known and low is not None and high is not None:
         below, above = 1 - low / known[0][0], high / known[-1][0] - 1
         how = f"from {100 * below:.0f} % below the lowest to {100 * above:.0f} % above the highest"
-        how += f" figure of others{_where(found)}"
+        how += f" figure of others{_where(found)}{' at this size' * bool(call.size_bytes)}"
         if not has_network:
             how += "; no network is given, so the figures of all count"
     yield "plausible", _plausible(found, 1.0) or "not known", how
@@ -244,8 +245,8 @@ def _figures(found: expectation.Expectation, sources: list[str]) -> Table:
         Column("nodes", lambda one: one.published.nodes if several else None, NUMBER),
         Column("how", attrgetter("published.how"), TEXT),
         Column("size", attrgetter("published.size"), NUMBER),
-        Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
-        Column(at_size, lambda one: one.busbw_bytes_per_s if call.size_bytes else None, _BUSBW),
+        Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), Unit(gbps)),
+        Column(at_size, lambda one: one.busbw_bytes_per_s if call.size_bytes else None, Unit(gbps)),
         Column("network" if several else "link", attrgetter("published.link"), TEXT, 7),
         Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
         Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),

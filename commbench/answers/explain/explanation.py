@@ -194,22 +194,12 @@ def _quoted_row(
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
 
 
-def _about_bytes(found: Estimate | float) -> str:
-    if not isinstance(found, Estimate):
-        return units.format_about(found)
-    low, high = map(units.format_about, found.ends)
-    return units.format_about(found.value) + cells.in_brackets(f"{low} … {high}")
-
-
 _WRITERS: dict[str, Callable[[Any], str]] = {
     known.BYTES: lambda found: (
-        f"{exact(found)} bytes" if isinstance(found, int) else _about_bytes(found)
+        f"{exact(found)} bytes" if isinstance(found, int) else units.format_about(*found)
     ),
     known.SECONDS: cells.time_with_interval_text,
-    known.RATE: lambda found: (
-        f"{cells.bandwidth_text(found)} GB/s"
-        + cells.in_brackets(cells.bandwidth_interval_text(found))
-    ),
+    known.RATE: cells.bandwidth_with_interval_text,
     known.RATIO: cells.ratio_with_interval_text,
     known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
     known.FIGURE: lambda _: "",
@@ -224,10 +214,6 @@ def value_text(value: Any, unit: str) -> str:
     return " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
 
 
-def _about_value(found: Estimate | float) -> str:
-    return units.format_about(found.value if isinstance(found, Estimate) else found)
-
-
 def _about_ratio(found: Any) -> str:
     """Without its interval, which the facts have; both ends of a range."""
     if isinstance(found, Estimate):
@@ -236,6 +222,7 @@ def _about_ratio(found: Any) -> str:
 
 
 _RATIO = Unit(_about_ratio, is_left=True)
+_HALF = Unit(lambda found: units.format_about(found.value))
 _COLUMNS = (
     Column("size", methodcaller("get", "size S"), cells.BYTES),
     Column("time", methodcaller("get", "time t"), cells.TIME),
@@ -246,7 +233,7 @@ _COLUMNS = (
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
     Column("latency\n%", methodcaller("get", known.LATENCY_SHARE), cells.SHARE_WITH_INTERVAL, 6),
-    Column("n-half\n(fitted)", methodcaller("get", known.HALF), Unit(_about_value), 5),
+    Column("n-half\n(fitted)", methodcaller("get", known.HALF), _HALF, 5),
     Column("twice\nthe size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
     Column("twice\nthe ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
 )  # fmt: skip

@@ -27,7 +27,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_times
+from commbench.units import GB, format_bytes, format_time, format_times
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -148,7 +148,9 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    over = f"algbw x {formula} = {cells.bandwidth_text(algbw)} x {factor:.5g}"
+    exact_t, exact_speed = (Estimate(*[e.value] * 3) for e in (row.time.estimate, algbw))
+    rounded = ", t to four digits" * row.time.estimate.has_interval
+    over = f"algbw x {formula} = {cells.bandwidth_text(exact_speed)} x {factor:.5g}"
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"
     if load:
@@ -156,7 +158,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
     largest = load.largest if load else 0.0
     return [
-        Fact("algbw", algbw, RATE, f"S / t = {size} B / {cells.time_text(row.time.estimate)}"),
+        Fact("algbw", algbw, RATE, f"S / t = {size} B / {cells.time_text(exact_t)}{rounded}"),
         Fact("busbw", algbw.scaled(factor), RATE, over),
         Fact("logical_GBps", load and algbw.scaled(largest), RATE,
              f"{largest:.5g} x S / t, with the block that a rank keeps"),
@@ -249,11 +251,6 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     ]  # fmt: skip
 
 
-def _half(size: Estimate | float | None) -> Fact:
-    how = "size at which latency is half of t (Hockney's n-half), not the size of half the peak"
-    return Fact(HALF, size, BYTES, how)
-
-
 def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
     time = row.known_time or Estimate(time_s)
@@ -291,35 +288,27 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
         (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
         far = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         ratio = Estimate(grown, min(grown, *far), max(grown, *far))
-        facts += [_line(of_size), _half(_over(latency, beta)), Fact(
-            TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, MEASURED if longer else BY_MODEL
-        )]  # fmt: skip
+        how = MEASURED if longer else BY_MODEL
+        facts += [
+            _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
+        ]  # fmt: skip
     return facts + _twice_the_ranks(row, time, timed, latency)
-
-
-def _over(latency: Estimate, beta: Estimate) -> Estimate | None:
-    """The latency over the time of a byte; None where the intervals leave nothing known."""
-    (low, high), (least, most) = latency.ends, beta.ends
-    if not low or not least:
-        return None
-    return Estimate(latency.value / beta.value, low / most, high / least)
 
 
 def _line(fitted: fit.Range) -> Fact:
     """The time by size in a range of sizes."""
-    fixed_s, beta = fitted.fixed_s, fitted.beta
-    terms = [cells.time_text(fixed_s)] if fixed_s.value or not beta.value else []
-    speed = ""
+    fixed_s, of_mib = fitted.fixed_s, fitted.beta.scaled(1 << 20)
+    terms = [cells.time_text(fixed_s)] if fixed_s.value or not of_mib.value else []
+    more = ""
     if fitted.grows:
-        bandwidth = beta.map(lambda each: 1 / each)
-        terms.append(f"S / {cells.bandwidth_text(bandwidth)} GB/s")
-        speed = f"; {cells.bandwidth_interval_text(bandwidth)} GB/s"
-    elif beta.value:
-        terms.append(f"S / about {1 / beta.value / GB:.1g} GB/s")
-        speed = "; the time may not grow with the size"
+        terms.append(f"S x {cells.time_text(of_mib)}/MiB")
+        more = f"; {cells.time_interval_text(of_mib)} per MiB"
+    elif of_mib.value:
+        terms.append(f"S x about {format_time(float(f'{of_mib.value:.1g}'))}/MiB")
+        more = "; the time may not grow with the size"
     low, high = map(format_bytes, fitted.ends)
     how = f"line fitted to the times of {len(fitted.sizes)} sizes of this call, {low} to {high}"
-    return Fact("model of t", " + ".join(terms), TEXT, how + speed)
+    return Fact("model of t", " + ".join(terms), TEXT, how + more)
 
 
 def _twice_the_ranks(
@@ -367,7 +356,7 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
         share: float | Estimate = found.latency_share
         if latency and share:
             share = latency.map(lambda s: min(1.0, found.latency_share * s / latency.value))
-        facts += [*_bound(share), _half(half), more(TWICE_SIZE)]
+        facts += [*_bound(share), Fact(HALF, half, BYTES, intervals.HALF.meaning), more(TWICE_SIZE)]
     return [*facts, more(TWICE_RANKS)]
 
 

@@ -12,21 +12,15 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs import slow_parts as parts
-from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Pair, Quantity, RankMatrix
+from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Pair, RankMatrix
 from commbench.answers.pairs.slow_parts import Diagnosis, Finding, find_slow
 from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
 from commbench.stats import Estimate
-from commbench.units import (
-    format_bytes,
-    format_count,
-    format_decimals,
-    format_times_up,
-    known_decimals,
-)
-from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
+from commbench.units import format_bytes, format_count, format_times_up
+from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, number_texts
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
 
 MOST_PAIRS = 5
@@ -48,6 +42,10 @@ HEADINGS = (
 _TEXTS = Path(__file__).with_name("checks.txt")
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
+_NAMED = (
+    " A rank is named if most of its pairs are slow, and a link if its pair is slower than the "
+    "other pairs of its ranks."
+)
 _NOISY = 0.4
 """Where a link must be slower than this to be named, links are not judged."""
 
@@ -121,8 +119,8 @@ def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
 
 def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
     quantity = matrix.quantity
-    unit = Unit(partial(format_value, quantity), is_decimal=True)
-    interval = Unit(partial(format_interval, quantity))
+    unit = Unit(lambda value: number_texts(value, quantity.scale)[0], is_decimal=True)
+    interval = Unit(lambda value: number_texts(value, quantity.scale)[1])
     number = len({frozenset(pair) for pair in matrix.values})
     ways = ""
     if quantity.has_direction:
@@ -130,6 +128,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         ways = ", each direction alone" if is_both else ", one direction"
     at_once = ", all pairs of a round at once" if number > 1 else ""
     several = "" if matrix.intervals else " Its interval needs `--launches 3`."
+    several += _NAMED * bool(diagnosis.findings)
     findings, pairs = (
         (
             Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
@@ -218,23 +217,6 @@ def name_rank(matrix: RankMatrix, rank: int) -> str:
     """The rank, with its host where there are several."""
     several = len(set(matrix.hosts)) > 1
     return f"{rank} ({matrix.hosts[rank]})" if several else str(rank)
-
-
-def format_value(quantity: Quantity, value: float | Estimate) -> str:
-    """The value in the unit of the quantity, with the digits that its interval supports, else with
-    three."""
-    found = (value if isinstance(value, Estimate) else Estimate(value)).scaled(1 / quantity.scale)
-    if found.has_interval:
-        return format_decimals(found.value, known_decimals(found.value, *found.ends))
-    text = f"{found.value:#.3g}"
-    return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
-
-
-def format_interval(quantity: Quantity, value: Estimate) -> str:
-    """The interval of a value in the unit of the quantity; empty where it is not known."""
-    found = value.scaled(1 / quantity.scale)
-    decimals = known_decimals(found.value, *found.ends) if found.has_interval else 0
-    return " … ".join(format_decimals(end, decimals) for end in found[1:] if end is not None)
 
 
 def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, Estimate | None, float]]:

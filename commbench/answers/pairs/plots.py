@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.rows import make_rows
-from commbench.answers.pairs.document import diagnose_pairs, format_value, pairs_answer
+from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding
 from commbench.results.schema import Run
 from commbench.stats import collect
 from commbench.units import format_bytes
+from commbench.views.cells import number_texts
 from commbench.views.pictures import Cell, ColourBar, Frame, HeatMap, Look, Picture
 
 MOST_DRAWN = 256
@@ -103,7 +104,7 @@ def _heat_map(
     most = {kind: min(max(own), limit * median(own)) for kind, own in scales.items()}
     texts = format_values([*values.values()], number)
     if matrix.intervals and rows.what == "rank":
-        texts = [format_value(quantity, matrix.estimate(pair) or 0.0) for pair in values]
+        texts = [number_texts(matrix.estimate(pair), quantity.scale)[0] for pair in values]
     has_blocks, spans = rows.names == rows.hosts, _spans(hosts)
     cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
     for (place, value), text in zip(values.items(), texts, strict=True):

@@ -117,11 +117,15 @@ def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
     if not rows or not _has_known_links(rows[0].header):
         return []
     from commbench.answers.expect.curve_document import range_lines
+    from commbench.answers.expect.curves import curves_of_call
     from commbench.answers.expect.document import row_text
     from commbench.answers.expect.expectation import UNKNOWN, choose_row
 
     found, (ranges, how) = choose_row(rows), range_lines(rows)
-    is_told = found and not (ranges and found[1].verdict == UNKNOWN)
+    # The published curves judge their sizes.
+    is_told = found and not (
+        ranges and (found[1].verdict == UNKNOWN or curves_of_call(found[1].expectation.call))
+    )
     return [*([row_text(*found)] if found and is_told else ()), *(ranges or how)]
 
 

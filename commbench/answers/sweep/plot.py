@@ -17,6 +17,7 @@ from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint,
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
 from commbench.stats import UNDECIDED, collect
+from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
 
@@ -36,6 +37,14 @@ FRAMES = {
     UNDECIDED: ("undecided", Look(INK, dashes=(0.8, 2), width=0.9, fill=0)),
 }
 """How the places of settings are framed."""
+DOTS = {
+    place: (
+        FRAMES[place][0] if place else "slower",
+        pictures.nth_look(number)._replace(dashes=(), size=7),
+    )
+    for number, place in enumerate((*FRAMES, ""))
+}
+"""How the places of settings look at a single size."""
 
 
 def sweep_pictures(result: SweepResult) -> list[Picture]:
@@ -43,8 +52,8 @@ def sweep_pictures(result: SweepResult) -> list[Picture]:
 
     Curves against size, of times and of ratios to the first setting, for at most six settings. Heat
     maps where two variables or options are swept, one for each size; and where settings are too
-    many for curves, one with a row for each setting and a column for each size. None for two
-    settings at one size.
+    many for curves, one with a row for each setting and a column for each size. A single size has a
+    time with its interval for each setting.
     """
     points = sorted(result.compared, key=lambda point: point.size_bytes)
     kinds = collect((p.case.operation if p.case.step else p.kind, p) for p in points)
@@ -78,7 +87,18 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         places = {s: (rows.index(v[down]), columns.index(v[across])) for s, v in own.items()}
         kept = _spread(points, MOST_MAPS)
         shown = [(_label(p), {places[e.setting]: e for e in p.by_time}) for p in kept]
-    elif not has_curves and (len(points) > 1 or len(settings) > 2):
+    elif len(points) == 1:
+        (point,) = points
+        bars = [
+            pictures.BarRow(result.names[each.setting], [pictures.Bar(each.time, DOTS[each.place])])
+            for each in point.by_time[:MOST_ROWS]
+        ]
+        title += f" at {_label(point)}" * bool(point.size_bytes)
+        some = f": the best {len(bars)} of {len(settings)} settings" * (len(bars) < len(settings))
+        panel = pictures.Bars(f"Time of a call{some}", bars, pictures.TIMES)
+        yield Picture(name, title, description, [panel], texts)
+        return
+    elif not has_curves:
         kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
         is_part = len(drawn) < len(settings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
-from math import exp, log
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -190,18 +189,10 @@ class SettingRank(NamedTuple):
     won: int
     """Cases in which every other setting is slower."""
     tied: int
-    """Cases in which it is the fastest or tied with it."""
-    times_best: float
-    """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only."""
-    low: float | None = None
-    high: float | None = None
-    """The 95 % interval of that mean, where it is known."""
-
-    @property
-    def over_best(self) -> Estimate:
-        """That mean with its interval, which the fastest everywhere has not."""
-        has_interval = self.low != self.high
-        return Estimate(self.times_best, *((self.low, self.high) if has_interval else ()))
+    """Cases in which it is the fastest or tied with it, and nothing is undecided."""
+    over_best: Estimate
+    """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only. The
+    fastest everywhere has no interval."""
 
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
@@ -386,15 +377,13 @@ def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
         for times in compared
         for each in times
     )
-
-    def mean(*own: float) -> float:
-        return exp(sum(map(log, own)) / len(own))
-
     not_slower = [[each.setting for each in times if each.place] for times in compared]
     won = Counter(places[0] for places in not_slower if len(places) == 1)
-    tied = Counter(e.setting for times in compared for e in times if e.place in (BEST, TIED))
+    decided = [own for own in compared if stats.UNDECIDED not in {each.place for each in own}]
+    tied = Counter(e.setting for own in decided for e in own if e.place in (BEST, TIED))
+    means = {setting: stats.mean_ratio(own) for setting, own in ratios.items()}
     ranks = [
-        SettingRank(setting, won[setting], tied[setting], *stats.combine_ratio(mean, *own))
-        for setting, own in ratios.items()
+        SettingRank(s, won[s], tied[s], mean if mean.low != mean.high else Estimate(mean.value))
+        for s, mean in means.items()
     ]
-    return tuple(sorted(ranks, key=lambda rank: rank.times_best))
+    return tuple(sorted(ranks, key=attrgetter("over_best.value")))

@@ -236,6 +236,22 @@ def test_ranks_with_another_algorithm_are_named_and_intervals_hold_what_was_meas
         assert found.time_s == pytest.approx(point.time_s, rel=0.2)
 
 
+def test_ranks_that_differ_from_the_model_are_predicted_without_a_step() -> None:
+    """Their times are longer by 8 % up to a size and by 12 % from there on."""
+    model = planted.inside(noise=0.0)
+    points = tuple(
+        p._replace(time_s=p.time_s * (1.12 if p.size_bytes > 1 << 12 else 1.08))
+        if p.world_size == 8 else p
+        for p in model.points
+    )  # fmt: skip
+    odd = planted.machine(model._replace(points=points))
+    small, large = (p.time_s for p in predict(odd, "all_reduce", (8,), 8, (1 << 10, 1 << 14)))
+    model_small, model_large = (
+        p.time_s for p in predict(planted.machine(model), "all_reduce", (8,), 8, (1 << 10, 1 << 14))
+    )
+    assert (small / model_small, large / model_large) == pytest.approx((1.08, 1.12), abs=0.01)
+
+
 @pytest.mark.parametrize("name", ["summit_ring", "summit_tree", "h100_nvlstree"])
 def test_the_intervals_contain_published_times_of_more_ranks(name: str) -> None:
     """Fitted to a third of the numbers of ranks: the largest is up to 32 times as many."""

@@ -246,10 +246,14 @@ def test_many_settings_are_one_heat_map_with_a_column_for_each_size(
     assert len(panel.rows) == rows
 
 
-def test_a_single_size_is_a_heat_map_of_one_panel_and_two_settings_of_it_are_none() -> None:
+def test_a_single_size_is_a_heat_map_of_two_axes_and_a_time_for_each_setting_of_one() -> None:
     one = drawn(sweep({"A": ("a", "b"), "B": ("1", "2")}, PLOT_SIZES[:1]))
     assert [len(maps(picture)) for picture in one.values()] == [1]
-    assert not drawn(sweep({"A": ("a", "b")}, PLOT_SIZES[:1]))
+    (single,) = drawn(sweep({"A": ("a", "b")}, PLOT_SIZES[:1])).values()
+    (panel,) = single.panels
+    assert [row.name for row in panel.rows] == ["a", "b"]
+    assert all(bar.time.has_interval for row in panel.rows for bar in row.bars)
+    assert [bar.key[0] for row in panel.rows for bar in row.bars] == ["shortest time", "slower"]
 
 
 def test_long_values_stay_within_the_picture() -> None:
