@@ -135,9 +135,6 @@ def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
     return plan
 
 
-_SIGNALS = (*INTERRUPTIONS, signal.SIGQUIT)
-
-
 @contextmanager
 def restored_process_state() -> Iterator[None]:
     """Put back signal handlers, environment variables, cores, scheduling policy, the number of
@@ -150,7 +147,7 @@ def restored_process_state() -> Iterator[None]:
     cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
     priority = os.sched_getparam(0)
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if is_main else {}
+    handlers = {number: signal.getsignal(number) for number in INTERRUPTIONS} if is_main else {}
     torch: Any = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 0
     if torch:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import CommbenchError, RankError
+from commbench.errors import INTERRUPTIONS, CommbenchError, RankError
 from commbench.plan.case import FINISHED, Case
 from commbench.plan.plan import Plan
 from commbench.results.schema import RunHeader
@@ -97,7 +97,7 @@ DEBUG_VARIABLES = (
 
 def worker_main(worker_args: WorkerArgs) -> None:
     """Run as the rank that torchrun's variables name; exit with the code of what went wrong."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in INTERRUPTIONS:
         # The launcher decides when to stop. A rank then ends at once, even within a collective
         # that never returns to Python.
         signal.signal(number, signal.SIG_DFL)
