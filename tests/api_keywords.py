@@ -46,7 +46,7 @@ def source() -> str:
         text += f"\n\nclass {name}(TypedDict, total=False):\n"
         text += "".join(f"    {option}: {kind}\n" for option, kind in options.items())
     for user in users:
-        made = f"{user.title()}Keywords"
+        made = user.title()
         rest, bases = {*measuring.KEYWORDS[user]}, []
         for name in reversed(content):  # first the classes of functions
             if rest.issuperset(content[name]):

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,9 +180,7 @@ def environment_section(runs: NamedRuns) -> doc.Section:
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
     if len(headers) > 1:
-        unset = {
-            variable: environment.NOT_SET for found in variables.values() for variable in found
-        }
+        unset = dict.fromkeys(chain(*variables.values()), environment.NOT_SET)
         variables = {name: unset | found for name, found in variables.items()}
     facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
     if len(headers) > 1:  # of one run, the results have it
@@ -198,9 +197,7 @@ def environment_section(runs: NamedRuns) -> doc.Section:
 def _variables(header: RunHeader) -> dict[str, str]:
     """The variables with their values, and which of them are the default for ranks."""
     return {
-        name: f"{value} (default of commbench)"
-        if environment.is_default(header, name, value)
-        else value
+        name: value + " (default of commbench)" * environment.is_default(header, name, value)
         for name, value in environment.environment_variables(header).items()
     }
 

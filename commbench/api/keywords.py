@@ -106,39 +106,37 @@ class _NotPairs(TypedDict, total=False):
     peak: str | None
 
 
-class ReplayKeywords(
+class Replay(
     _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _All,
     total=False
 ):  # fmt: skip
     """The options of a run that `replay` takes as keywords."""
 
 
-class MeasureKeywords(
-    _NotPairs, _NotSweep, _NotSoak, _All, _NotReplay, _NotReplayPairs, total=False
-):  # fmt: skip
+class Measure(_NotPairs, _NotSweep, _NotSoak, _All, _NotReplay, _NotReplayPairs, total=False):
     """The options of a run that `measure` takes as keywords."""
 
 
-class PairsKeywords(
+class Pairs(
     _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _NotReplayMeasure,
     _All, _NotReplay, total=False
 ):  # fmt: skip
     """The options of a run that `pairs` takes as keywords."""
 
 
-class SweepKeywords(
+class Sweep(
     _NotPairs, _NotSoak, _NotMeasure, _NotReplayMeasure, _All, _NotReplay, _NotReplayPairs,
     total=False
 ):  # fmt: skip
     """The options of a run that `sweep` takes as keywords."""
 
 
-class SoakKeywords(
+class Soak(
     _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasure, _NotReplayMeasure, _All, _NotReplay,
     _NotReplayPairs, total=False
 ):  # fmt: skip
     """The options of a run that `soak` takes as keywords."""
 
 
-class RunKeywords(SoakKeywords, _NotMeasureSweepSoak, _NotSoak, total=False):
+class Run(Soak, _NotMeasureSweepSoak, _NotSoak, total=False):
     """The options of a run that `run` takes as keywords."""

@@ -1,6 +1,6 @@
 """Starts the ranks of this node with torchrun's elastic agent, used as a library: the default.
 
-From AgentResult on: what relies on the internals of torch, one function for each. Checked with
+From run_agent on: what relies on the internals of torch, one function for each. Checked with
 torch 2.6 to 2.13; tests/launch/test_torch_internals.py checks the installed one.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench import errors
 from commbench.host.procfs import ask_child
@@ -127,16 +127,12 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in errors.INTERRUPTIONS if is_main}
     try:
-        failures, number = run_agent(config, worker_main, worker_args)
-        if number is None:
-            scratch_dir, plan = worker_args.scratch_dir, worker_args.task.plan
-            return supervisor.make_outcome(scratch_dir, failures, plan)
-        handlers = dict.fromkeys(errors.INTERRUPTIONS, signal.SIG_IGN)
-        errors.ignore_interruptions()
-        hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
-        stopped = errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
-        return supervisor.LaunchOutcome(stopped)
+        failures = run_agent(config, worker_main, worker_args)
+        return supervisor.make_outcome(worker_args.scratch_dir, failures, worker_args.task.plan)
     except errors.CommbenchError as error:
+        if isinstance(error, errors.Interrupted):
+            errors.ignore_interruptions()
+            handlers = dict.fromkeys(errors.INTERRUPTIONS, signal.SIG_IGN)
         return supervisor.LaunchOutcome(error.with_traceback(None))
     except (RuntimeError, OSError, TimeoutError) as error:
         not_started = errors.UnavailableError(
@@ -160,20 +156,15 @@ def _prepare_fork(task: LaunchTask) -> None:
     gc.freeze()
 
 
-class AgentResult(NamedTuple):
-    """How the agent has ended."""
-
-    failures: dict[int, supervisor.RankExit]
-    """The ranks of this node that ended with another code than 0."""
-    signal_number: signal.Signals | None = None
-    """The signal at which the agent ended all ranks."""
-
-
-def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> AgentResult:
-    """Run `function(argument)` as the ranks of this node under torchrun's agent; wait for them.
+def run_agent(
+    config: Any, function: Callable[[Any], None], argument: Any
+) -> dict[int, supervisor.RankExit]:
+    """Run `function(argument)` as the ranks of this node under torchrun's agent; wait for them, and
+    return those that ended with another code than 0.
 
     `elastic_launch` is what torchrun itself calls. It raises what the rendezvous of this launch
     raises, also from `num_nodes_waiting`, which the agent calls after each look at its ranks.
+    Raises Interrupted for a signal at which the agent has ended all ranks.
     """
     from torch.distributed.elastic.multiprocessing import api
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -182,7 +173,8 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
     on_signal = errors.SignalHandler(lambda s: api.SignalException(f"signal {s}", s))
     try:
         with (
-            _replaced(socket, "getfqdn", _own_name),
+            # It asks a name server, for each event of the agent; a lost answer takes 5 s.
+            _replaced(socket, "getfqdn", lambda name="": name or socket.gethostname()),
             _replaced(spawn, "get_preparation_data", _preparation_without_main),
             _replaced(api, "_terminate_process_handler", on_signal),
             _without_agent_logs(),
@@ -191,11 +183,12 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
             errors.handle_interruptions(on_signal)
             elastic_launch(config, function)(argument)
     except api.SignalException as signalled:
-        return AgentResult({}, signalled.sigval)
+        number, hint = signalled.sigval, NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
+        text = f"stopped by {number.name}"
+        raise errors.Interrupted(text, hint, signal_number=number) from None
     except ChildFailedError as failed:
-        failures = failed.failures.items()
-        return AgentResult({rank: _make_rank_exit(failure) for rank, failure in failures})
-    return AgentResult({})
+        return {rank: _make_rank_exit(failure) for rank, failure in failed.failures.items()}
+    return {}
 
 
 def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:
@@ -225,12 +218,6 @@ def _replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[
         yield
     finally:
         setattr(module, name, original)
-
-
-def _own_name(name: str = "") -> str:
-    """In place of socket.getfqdn, which the agent calls for each of its events: it asks a name
-    server for this host's name, and a lost answer takes 5 s."""
-    return name or socket.gethostname()
 
 
 _PREPARATION = spawn.get_preparation_data

@@ -75,10 +75,8 @@ def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     value, low, high = found.scaled(1 / units.GB)
-    decimals, bound = (
-        units.known_decimals(value, low or 0.0, high or 0.0),
-        limit and limit / units.GB,
-    )
+    decimals = units.known_decimals(value, low or 0.0, high or 0.0)
+    bound = limit and limit / units.GB
     return " … ".join(units.format_decimals(end or 0.0, decimals, bound) for end in (low, high))
 
 
