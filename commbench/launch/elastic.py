@@ -173,8 +173,7 @@ def run_agent(
     on_signal = errors.SignalHandler(lambda s: api.SignalException(f"signal {s}", s))
     try:
         with (
-            # It asks a name server, for each event of the agent; a lost answer takes 5 s.
-            _replaced(socket, "getfqdn", lambda name="": name or socket.gethostname()),
+            _replaced(socket, "getfqdn", _own_name),
             _replaced(spawn, "get_preparation_data", _preparation_without_main),
             _replaced(api, "_terminate_process_handler", on_signal),
             _without_agent_logs(),
@@ -218,6 +217,12 @@ def _replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[
         yield
     finally:
         setattr(module, name, original)
+
+
+def _own_name(name: str = "") -> str:
+    """In place of socket.getfqdn, which the agent calls for each of its events: it asks a name
+    server for this host's name, and a lost answer takes 5 s."""
+    return name or socket.gethostname()
 
 
 _PREPARATION = spawn.get_preparation_data

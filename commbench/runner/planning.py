@@ -100,13 +100,9 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         capabilities = ray_capabilities(options.nnodes)
     else:
         capabilities = devices.detect_capabilities()
+    asked, is_external = (options.backend, options.device, per_node), rank_context is not None
     target = devices.choose_target(
-        capabilities,
-        options.backend,
-        options.device,
-        per_node,
-        is_external=rank_context is not None,
-        nodes=options.nnodes,
+        capabilities, *asked, is_external=is_external, nodes=options.nnodes
     )
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
