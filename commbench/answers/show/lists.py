@@ -192,7 +192,7 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
     number = format_count(len(operations), "operation")
     answer = [f"{number}, in {format_count(len(forms), 'form')} of a call."]
-    blocks = [
+    blocks: list[doc.Block] = [
         doc.Table("", (_OPERATION, SUMMARY), operations),
         doc.Table("", CALL_COLUMNS, operations),
         doc.Section("Names for several operations", [doc.Facts(sets)]),
