@@ -108,15 +108,18 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)
     make_nccl_options(plan)  # raises where there are none
-    nodes = NodeConfig(
-        count=options.nnodes,
-        rank=options.node_rank,
-        master_addr=options.master_addr or "127.0.0.1",
-        master_port=options.master_port or 29500,
-        ranks_per_node=target.ranks_per_node,
-    )
+    nodes = node_config(options, target.ranks_per_node)
     plan = _require_same_ranks(progress, plan) if progress else plan
     return PlannedRun(options, plan, target, nodes, rank_context, progress)
+
+
+def node_config(options: RunOptions, ranks_per_node: int) -> NodeConfig:
+    """This node among those that run the same command."""
+    meeting = {"master_addr": options.master_addr, "master_port": options.master_port}
+    given: dict[str, Any] = {name: value for name, value in meeting.items() if value}
+    return NodeConfig(
+        count=options.nnodes, rank=options.node_rank, ranks_per_node=ranks_per_node, **given
+    )
 
 
 def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
