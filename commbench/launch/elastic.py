@@ -181,13 +181,14 @@ def run_agent(
             errors.raise_dropped_interruption()
             errors.handle_interruptions(on_signal)
             elastic_launch(config, function)(argument)
-    except api.SignalException as signalled:
-        number, hint = signalled.sigval, NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
-        text = f"stopped by {number.name}"
-        raise errors.Interrupted(text, hint, signal_number=number) from None
+            return {}
     except ChildFailedError as failed:
         return {rank: _make_rank_exit(failure) for rank, failure in failed.failures.items()}
-    return {}
+    except api.SignalException as signalled:
+        number = signalled.sigval
+    # Raised here, it does not hold the agent, which has semaphores.
+    hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
+    raise errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
 
 
 def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:
