@@ -170,7 +170,8 @@ def run_agent(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    on_signal = errors.SignalHandler(lambda s: api.SignalException(f"signal {s}", s))
+    # Ranks get SIGTERM: at SIGINT, one that Python still starts would print where it was.
+    on_signal = errors.SignalHandler(lambda s: api.SignalException(s.name, signal.SIGTERM))
     try:
         with (
             _replaced(socket, "getfqdn", _own_name),
@@ -185,7 +186,7 @@ def run_agent(
     except ChildFailedError as failed:
         return {rank: _make_rank_exit(failure) for rank, failure in failed.failures.items()}
     except api.SignalException as signalled:
-        number = signalled.sigval
+        number = signal.Signals[str(signalled)]
     # Raised here, it does not hold the agent, which has semaphores.
     hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
     raise errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
