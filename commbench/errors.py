@@ -143,43 +143,47 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
         self.exit_code = 128 + signal_number
 
 
-INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class _RaiseInterrupted:
-    """A handler of signals that raises Interrupted with its hint."""
+class SignalHandler:
+    """A handler of signals that raises what `make` makes of the signal, and keeps it: a library may
+    drop an exception, as click does while it looks how to write to a stream, and as Python does
+    while it forks, in a function of os.register_at_fork."""
 
-    def __init__(self, hint: str) -> None:
-        self._hint = hint
-        self.raised: Interrupted | None = None
+    def __init__(self, make: Callable[[signal.Signals], Exception]) -> None:
+        self._make = make
+        self.raised: Exception | None = None
 
     def __call__(self, number: int, _: object) -> None:
-        name = signal.Signals(number).name
-        self.raised = Interrupted(f"stopped by {name}", self._hint, signal_number=number)
+        self.raised = self._make(signal.Signals(number))
         raise self.raised
 
 
-def raise_at_signals(hint: str) -> None:
-    """Have the signals in INTERRUPTIONS raise Interrupted with this hint from now on."""
+def handle_interruptions(handler: SignalHandler | signal.Handlers) -> None:
+    """Have the signals in INTERRUPTIONS call this handler from now on."""
     if threading.current_thread() is threading.main_thread():  # no other may set handlers
-        handler = _RaiseInterrupted(hint)
         for number in INTERRUPTIONS:
             signal.signal(number, handler)
 
 
+def raise_at_signals(hint: str) -> None:
+    """Have the signals in INTERRUPTIONS raise Interrupted with this hint from now on."""
+    handle_interruptions(
+        SignalHandler(lambda s: Interrupted(f"stopped by {s.name}", hint, signal_number=s))
+    )
+
+
 def raise_dropped_interruption() -> None:
-    """Raise once more what a handler of raise_at_signals has raised: a library may have dropped it,
-    as click does while it looks how to write to a stream."""
-    for handler in map(signal.getsignal, INTERRUPTIONS):
-        if isinstance(handler, _RaiseInterrupted) and handler.raised:
-            raise handler.raised
+    """Raise once more what the SignalHandler of INTERRUPTIONS has raised."""
+    handler = signal.getsignal(INTERRUPTIONS[0])
+    if isinstance(handler, SignalHandler) and handler.raised:
+        raise handler.raised
 
 
 def ignore_interruptions() -> None:
     """Ignore the signals in INTERRUPTIONS from now on: the little work left to do is finished."""
-    if threading.current_thread() is threading.main_thread():  # no other may set handlers
-        for number in INTERRUPTIONS:
-            signal.signal(number, signal.SIG_IGN)
+    handle_interruptions(signal.SIG_IGN)
 
 
 ERRORS_BY_NAME = {error.__name__: error for error in CommbenchError.__subclasses__()}

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +27,13 @@ from commbench.answers.sweep.document import document as sweep_document
 from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.runner import Sweep
 from commbench.errors import UsageError
-from commbench.launch.launchers import NodeConfig, torchrun_line
+from commbench.launch.launchers import torchrun_line
 from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import RunHeader, is_in_process
 from commbench.runner.option import as_label
+from commbench.runner.planning import node_config
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import with_recorded_plan
 from commbench.units import format_about, format_sizes
@@ -179,9 +181,7 @@ def environment_section(runs: NamedRuns) -> doc.Section:
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
     if len(headers) > 1:
-        unset = {
-            variable: environment.NOT_SET for found in variables.values() for variable in found
-        }
+        unset = dict.fromkeys(chain(*variables.values()), environment.NOT_SET)
         variables = {name: unset | found for name, found in variables.items()}
     facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
     if len(headers) > 1:  # of one run, the results have it
@@ -198,9 +198,7 @@ def environment_section(runs: NamedRuns) -> doc.Section:
 def _variables(header: RunHeader) -> dict[str, str]:
     """The variables with their values, and which of them are the default for ranks."""
     return {
-        name: f"{value} (default of commbench)"
-        if environment.is_default(header, name, value)
-        else value
+        name: value + " (default of commbench)" * environment.is_default(header, name, value)
         for name, value in environment.environment_variables(header).items()
     }
 
@@ -292,11 +290,7 @@ def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
         options = _recorded_options(header)
     except UsageError as error:
         return (doc.Text(f"This commbench cannot repeat the run: {error.message}."),)
-    where = NodeConfig(
-        count=options.nnodes,
-        master_addr=options.master_addr or "127.0.0.1",
-        ranks_per_node=options.ranks_per_node or 1,
-    )
+    where = node_config(options, options.ranks_per_node or 1)
     each = ""
     if options.nnodes > 1:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"

@@ -4,6 +4,7 @@ Returns data, raises CommbenchError, and prints nothing but the progress of a ru
 error.
 """
 
+# ruff: noqa: F405 - names are imported when they are used
 from __future__ import annotations
 
 import time
@@ -12,20 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import (
-    Run,
-    as_results,
-    explain,
-    export,
-    frame,
-    ignore,
-    import_results,
-    list_runs,
-    load,
-    plot,
-    report,
-    texts,
-)
+from commbench.api.runs import Run, as_results, ignore, texts
 from commbench.errors import UsageError, wrong_value
 from commbench.readers.source import ImportHints
 from commbench.results import schema
@@ -45,6 +33,7 @@ if TYPE_CHECKING:
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
     from commbench.api.measuring import init, measure, pairs, replay, run, run_options, soak
+    from commbench.api.runs import *  # noqa: F403
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
     from commbench.runner.planning import plan_run
@@ -58,6 +47,9 @@ __all__ = [
     "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
+    "api.runs": (
+        "explain", "export", "frame", "import_results", "list_runs", "load", "plot", "report",
+    ),
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
     "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),

@@ -1,6 +1,7 @@
 """The types of the keywords of functions that take options of a run, for type checkers and editors.
 
 Made of RUN_OPTIONS by tests/api_keywords.py; do not change it by hand.
+`_NotPairs` has what all of them take but `pairs`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
     from torch.distributed import ReduceOp
 
 
-class _A(TypedDict, total=False):
-    """Of run, soak, measure, sweep."""
-
+class _NotReplayPairs(TypedDict, total=False):
     op: str | Sequence[str]
     reduce_op: str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]
     root: int
@@ -30,9 +29,7 @@ class _A(TypedDict, total=False):
     imbalance: str | Sequence[str]
 
 
-class _B(TypedDict, total=False):
-    """Of run, pairs, soak, measure, sweep."""
-
+class _NotReplay(TypedDict, total=False):
     sizes: str | int | Sequence[int | str]
     dtype: str | torch.dtype | Sequence[str | torch.dtype]
     timing: str
@@ -45,9 +42,7 @@ class _B(TypedDict, total=False):
     window: int
 
 
-class _C(TypedDict, total=False):
-    """Of run, pairs, replay, soak, measure, sweep."""
-
+class _All(TypedDict, total=False):
     check: bool
     numerics: bool
     data: str
@@ -57,9 +52,7 @@ class _C(TypedDict, total=False):
     timeout: float
 
 
-class _D(TypedDict, total=False):
-    """Of run, pairs, soak, sweep."""
-
+class _NotReplayMeasure(TypedDict, total=False):
     mesh: str
     over: str | Sequence[str] | None
     mesh_order: str
@@ -70,9 +63,7 @@ class _D(TypedDict, total=False):
     workload: str | Path | None
 
 
-class _E(TypedDict, total=False):
-    """Of run, pairs, replay, soak, sweep."""
-
+class _NotMeasure(TypedDict, total=False):
     open_groups: int
     step: str | Sequence[str] | None
     variant: str | Sequence[str]
@@ -87,24 +78,18 @@ class _E(TypedDict, total=False):
     nccl_log: bool
 
 
-class _F(TypedDict, total=False):
-    """Of run, pairs, replay, measure, sweep."""
-
+class _NotSoak(TypedDict, total=False):
     iters: int | None
     precision: float | str
     budget: float
     order: str
 
 
-class _G(TypedDict, total=False):
-    """Of run, pairs, replay."""
-
+class _NotMeasureSweepSoak(TypedDict, total=False):
     launches: int | None
 
 
-class _H(TypedDict, total=False):
-    """Of run, pairs, replay, soak."""
-
+class _NotMeasureSweep(TypedDict, total=False):
     duration: float | str | None
     cycles: int | None
     resume: str | None
@@ -112,38 +97,46 @@ class _H(TypedDict, total=False):
     db: str | Path | None
 
 
-class _I(TypedDict, total=False):
-    """Of run, pairs, replay, soak, measure."""
-
+class _NotSweep(TypedDict, total=False):
     label: str | None
     output: str | Path | None
 
 
-class _J(TypedDict, total=False):
-    """Of run, replay, soak, measure, sweep."""
-
+class _NotPairs(TypedDict, total=False):
     peak: str | None
 
 
-class RunKeywords(_A, _B, _C, _D, _E, _F, _G, _H, _I, _J, total=False):
-    """The options of a run that `run` takes as keywords."""
-
-
-class PairsKeywords(_B, _C, _D, _E, _F, _G, _H, _I, total=False):
-    """The options of a run that `pairs` takes as keywords."""
-
-
-class ReplayKeywords(_C, _E, _F, _G, _H, _I, _J, total=False):
+class Replay(
+    _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _All,
+    total=False
+):  # fmt: skip
     """The options of a run that `replay` takes as keywords."""
 
 
-class SoakKeywords(_A, _B, _C, _D, _E, _H, _I, _J, total=False):
-    """The options of a run that `soak` takes as keywords."""
-
-
-class MeasureKeywords(_A, _B, _C, _F, _I, _J, total=False):
+class Measure(_NotPairs, _NotSweep, _NotSoak, _All, _NotReplay, _NotReplayPairs, total=False):
     """The options of a run that `measure` takes as keywords."""
 
 
-class SweepKeywords(_A, _B, _C, _D, _E, _F, _J, total=False):
+class Pairs(
+    _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _NotReplayMeasure,
+    _All, _NotReplay, total=False
+):  # fmt: skip
+    """The options of a run that `pairs` takes as keywords."""
+
+
+class Sweep(
+    _NotPairs, _NotSoak, _NotMeasure, _NotReplayMeasure, _All, _NotReplay, _NotReplayPairs,
+    total=False
+):  # fmt: skip
     """The options of a run that `sweep` takes as keywords."""
+
+
+class Soak(
+    _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasure, _NotReplayMeasure, _All, _NotReplay,
+    _NotReplayPairs, total=False
+):  # fmt: skip
+    """The options of a run that `soak` takes as keywords."""
+
+
+class Run(Soak, _NotMeasureSweepSoak, _NotSoak, total=False):
+    """The options of a run that `run` takes as keywords."""

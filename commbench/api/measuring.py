@@ -28,13 +28,7 @@ from commbench.validation import Annotation, as_path, readable
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from commbench.api.keywords import (
-        MeasureKeywords,
-        PairsKeywords,
-        ReplayKeywords,
-        RunKeywords,
-        SoakKeywords,
-    )
+    from commbench.api import keywords
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,7 +111,7 @@ class _Recorder:
 
 
 @takes_options(is_explained=True)
-def run(**options: Unpack[RunKeywords]) -> Run:
+def run(**options: Unpack[keywords.Run]) -> Run:
     """Measure collectives on ranks that are launched from here, and return the recorded run.
 
     The keywords are the options of `commbench run`: `op` and `dtype` take a name or a list of
@@ -277,7 +271,7 @@ def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOpt
 
 
 @takes_options(PAIRS_OPTIONS, PAIRS_DEFAULTS)
-def pairs(*, quick: bool = False, **options: Unpack[PairsKeywords]) -> Run:
+def pairs(*, quick: bool = False, **options: Unpack[keywords.Pairs]) -> Run:
     """Measure latency and bandwidth of every pair of ranks, to find a slow rank, host or link.
 
     The ranks are launched from here. The keywords are options of `commbench pairs`, such as
@@ -290,9 +284,7 @@ def pairs(*, quick: bool = False, **options: Unpack[PairsKeywords]) -> Run:
 REPLAY_DEFAULTS: dict[str, Any] = {"budget": 1.0}
 """The defaults of `commbench replay`, where they differ from those of `commbench run`."""
 REPLAY_OPTIONS = tuple(
-    name
-    for name, option in RUN_OPTIONS.items()
-    if not (option.chooses_calls or option.sets or name == "workload")
+    n for n, o in RUN_OPTIONS.items() if not (o.chooses_calls or o.sets or n == "workload")
 )
 """The options of a run that `commbench replay` takes besides its workload."""
 
@@ -325,7 +317,7 @@ def replay_options(
 
 
 @takes_options(REPLAY_OPTIONS, REPLAY_DEFAULTS)
-def replay(workload: Workload | str | Path, /, **options: Unpack[ReplayKeywords]) -> Run:
+def replay(workload: Workload | str | Path, /, **options: Unpack[keywords.Replay]) -> Run:
     """Replay the collectives of a training step, and return the recorded run.
 
     `workload` is the file that `commbench workload` wrote, or what `commbench.workload` returned.
@@ -354,7 +346,7 @@ def soak_options(*users: str, **options: Any) -> RunOptions:
 
 
 @takes_options(SOAK_OPTIONS)
-def soak(**options: Unpack[SoakKeywords]) -> Run:
+def soak(**options: Unpack[keywords.Soak]) -> Run:
     """Measure and check all cases again and again, and return the recorded run.
 
     The ranks are launched from here. The keywords are options of `commbench soak`, such as
@@ -365,7 +357,7 @@ def soak(**options: Unpack[SoakKeywords]) -> Run:
 
 
 @takes_options(RUN_OPTIONS, {}, "measure", is_explained=True)
-def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
+def measure(*, group: Any = None, **options: Unpack[keywords.Measure]) -> Run:
     """Measure on a process group of the job that calls this, as started by torchrun.
 
     Every rank of `group` (of the default group for None) calls this with the same options and gets

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.settings import Setting
-    from commbench.api.keywords import SweepKeywords
+    from commbench.api import keywords
 
 
 @takes_options(RUN_OPTIONS, {}, "sweep")
@@ -34,7 +34,7 @@ def sweep(
     output: str | Path | None = None,
     export: str | None = None,
     force: bool = False,
-    **options: Unpack[SweepKeywords],
+    **options: Unpack[keywords.Sweep],
 ) -> SweepResult:
     """Measure the same cases under every combination of settings.
 

@@ -80,8 +80,7 @@ def read_gpu_system(gpus: Sequence[Gpu], host: Path = procfs.HOST) -> GpuSystem:
 
 def read_hcas(host: Path = procfs.HOST) -> tuple[Hca, ...]:
     """The ports of the adapters in /sys/class/infiniband, by name."""
-    ports = sorted((host / "sys/class/infiniband").glob("*/ports/*"))
-    return tuple(_read_hca(port) for port in ports)
+    return tuple(map(_read_hca, sorted((host / "sys/class/infiniband").glob("*/ports/*"))))
 
 
 def _read_hca(port: Path) -> Hca:

@@ -249,12 +249,10 @@ def _nvml_facts(address: str, known: Mapping[str, NvmlGpu]) -> dict[str, Any]:
     """The fields of a Gpu that NVML knows."""
     own = known[address]
     asked = {name: (read, own.ask(f, *names)) for name, (read, f, names) in _ASKED.items()}
-    state, links = own.read_state(), own.read_nvlinks()
+    state, links = own.read_state()._asdict(), own.read_nvlinks()
     others = {other: gpu for other, gpu in known.items() if other != address}
     return {name: None if x is None else read(x) for name, (read, x) in asked.items()} | {
-        "clock_mhz": state.clock_mhz,
-        "temperature_c": state.temperature_c,
-        "throttle_reasons": state.throttle_reasons,
+        **{name: found for name, found in state.items() if name in Gpu._fields},
         "nvlinks": None if links is None else len(links),
         "nvlink_peers": tuple(links or ()),
         "unreachable": tuple(o for o, gpu in others.items() if own.can_read(gpu) is False),

@@ -1,6 +1,6 @@
 """Starts the ranks of this node with torchrun's elastic agent, used as a library: the default.
 
-From AGENT_SIGNALS on: what relies on the internals of torch, one function for each. Checked with
+From run_agent on: what relies on the internals of torch, one function for each. Checked with
 torch 2.6 to 2.13; tests/launch/test_torch_internals.py checks the installed one.
 """
 
@@ -14,10 +14,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench import errors
 from commbench.host.procfs import ask_child
@@ -125,18 +125,14 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
     if config.start_method == "fork":
         _prepare_fork(worker_args.task)
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in AGENT_SIGNALS if is_main}
+    handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in errors.INTERRUPTIONS if is_main}
     try:
-        failures, number = run_agent(config, worker_main, worker_args)
-        if number is None:
-            scratch_dir, plan = worker_args.scratch_dir, worker_args.task.plan
-            return supervisor.make_outcome(scratch_dir, failures, plan)
-        handlers = dict.fromkeys(AGENT_SIGNALS, signal.SIG_IGN)
-        errors.ignore_interruptions()
-        hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
-        stopped = errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
-        return supervisor.LaunchOutcome(stopped)
+        failures = run_agent(config, worker_main, worker_args)
+        return supervisor.make_outcome(worker_args.scratch_dir, failures, worker_args.task.plan)
     except errors.CommbenchError as error:
+        if isinstance(error, errors.Interrupted):
+            errors.ignore_interruptions()
+            handlers = dict.fromkeys(errors.INTERRUPTIONS, signal.SIG_IGN)
         return supervisor.LaunchOutcome(error.with_traceback(None))
     except (RuntimeError, OSError, TimeoutError) as error:
         not_started = errors.UnavailableError(
@@ -160,79 +156,40 @@ def _prepare_fork(task: LaunchTask) -> None:
     gc.freeze()
 
 
-AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""The signals at which the agent ends all ranks."""
-
-
-class AgentResult(NamedTuple):
-    """How the agent has ended."""
-
-    failures: dict[int, supervisor.RankExit]
-    """The ranks of this node that ended with another code than 0."""
-    signal_number: signal.Signals | None = None
-    """The signal at which the agent ended all ranks."""
-
-
-def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> AgentResult:
-    """Run `function(argument)` as the ranks of this node under torchrun's agent; wait for them.
+def run_agent(
+    config: Any, function: Callable[[Any], None], argument: Any
+) -> dict[int, supervisor.RankExit]:
+    """Run `function(argument)` as the ranks of this node under torchrun's agent; wait for them, and
+    return those that ended with another code than 0.
 
     `elastic_launch` is what torchrun itself calls. It raises what the rendezvous of this launch
     raises, also from `num_nodes_waiting`, which the agent calls after each look at its ranks.
+    Raises Interrupted for a signal at which the agent has ended all ranks.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing import api
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
+    # Ranks get SIGTERM: at SIGINT, one that Python still starts would print where it was.
+    on_signal = errors.SignalHandler(lambda s: api.SignalException(s.name, signal.SIGTERM))
     try:
         with (
             _replaced(socket, "getfqdn", _own_name),
             _replaced(spawn, "get_preparation_data", _preparation_without_main),
+            _replaced(api, "_terminate_process_handler", on_signal),
             _without_agent_logs(),
-            _noted_signals(),
         ):
             errors.raise_dropped_interruption()
+            errors.handle_interruptions(on_signal)
             elastic_launch(config, function)(argument)
-    except SignalException as signalled:
-        return AgentResult({}, signalled.sigval)
+            return {}
     except ChildFailedError as failed:
-        failures = failed.failures.items()
-        return AgentResult({rank: _make_rank_exit(failure) for rank, failure in failures})
-    return AgentResult({})
-
-
-_signal_pipe: list[int] = []
-"""The pipe into which Python writes the numbers of the signals that come, while an agent runs."""
-
-
-@contextmanager
-def _noted_signals() -> Iterator[None]:
-    """Note the signals that come. The agent turns a signal into an exception, and Python drops one
-    that is raised while a rank is forked, in a function of os.register_at_fork."""
-    if threading.current_thread() is not threading.main_thread():  # no other gets signals
-        yield
-        return
-    _signal_pipe[:] = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    before = signal.set_wakeup_fd(_signal_pipe[1], warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        for descriptor in _signal_pipe:
-            os.close(descriptor)
-        _signal_pipe.clear()
-
-
-def raise_missed_signal() -> None:
-    """Raise the agent's exception for a signal that came while it went on as if there were none;
-    for the agent to call after each look at its ranks."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-
-    if not _signal_pipe:
-        return
-    with suppress(BlockingIOError):
-        for number in os.read(_signal_pipe[0], 64):
-            if number in AGENT_SIGNALS:
-                raise SignalException(f"signal {number}", signal.Signals(number))
+        return {rank: _make_rank_exit(failure) for rank, failure in failed.failures.items()}
+    except api.SignalException as signalled:
+        number = signal.Signals[str(signalled)]
+    # Raised here, it does not hold the agent, which has semaphores.
+    hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
+    raise errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
 
 
 def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:

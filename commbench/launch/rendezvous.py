@@ -19,8 +19,8 @@ from typing import Any
 from torch.distributed import FileStore, PrefixStore, TCPStore
 from torch.distributed.elastic import rendezvous as elastic
 
+from commbench import errors
 from commbench.errors import CommbenchError, UnavailableError, first_line
-from commbench.launch.elastic import raise_missed_signal
 from commbench.launch.supervisor import CHECKS_PER_S, NodeExitProtocol, RankSupervisor
 from commbench.output.text import list_some
 
@@ -58,7 +58,7 @@ class SingleRendezvous(elastic.RendezvousHandler):
         pass
 
     def num_nodes_waiting(self) -> int:
-        raise_missed_signal()
+        errors.raise_dropped_interruption()
         try:
             self.check()
         except CommbenchError:

@@ -125,9 +125,10 @@ class RankSupervisor:
         for rank, state in rank_state.read_states(self._scratch_dir).items():
             self._raise_if_exited(rank, state)
             heartbeats, since = self._heartbeats.get(rank, (-1, now))
+            limit_s = self._plan.timeout_s + state.expected_ms / 1e3 + self._delays.supervisor_s
             if is_late or heartbeats != state.heartbeats:
                 self._heartbeats[rank] = (state.heartbeats, now)
-            elif self._has_stopped(state, now - since):
+            elif state.pid and state.phase != rank_state.DONE and now - since > limit_s:
                 self._end(rank, state, now - since)
 
     def is_joining(self) -> bool:
@@ -148,10 +149,6 @@ class RankSupervisor:
             how = f"ended with exit code 0{_describe_state(state, self._plan)}"
             raise _make_rank_error(self._scratch_dir, rank, how, EARLY_EXIT_HINT)
         self._missing.add(rank)
-
-    def _has_stopped(self, state: rank_state.RankState, silent_s: float) -> bool:
-        limit_s = self._plan.timeout_s + state.expected_ms / 1e3 + self._delays.supervisor_s
-        return bool(state.pid) and state.phase != rank_state.DONE and silent_s > limit_s
 
     def _end(self, rank: int, state: rank_state.RankState, silent_s: float) -> None:
         error = RankError(

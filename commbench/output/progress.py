@@ -83,15 +83,9 @@ class WorkBar(ProgressListener):
 
     def __init__(self, console: Console, work: Work) -> None:
         self._work = work
-        self._progress = Progress(
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-        )
+        texts = ("{task.percentage:>3.0f} %", "{task.fields[left]}", "{task.description}")
+        columns = BarColumn(bar_width=24), *(TextColumn(text, markup=False) for text in texts)
+        self._progress = Progress(*columns, console=console, auto_refresh=False, transient=True)
         self._task = self._progress.add_task("", total=1.0, left="")
         self._progress.update(self._task, completed=work.share)
         self._drawn_s = 0.0

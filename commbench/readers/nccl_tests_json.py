@@ -125,11 +125,10 @@ def _read_table(document: dict[str, Any], source: SourceText) -> NcclTestsTable:
         )
     config = _get(document, "config", {})
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
+    programs = nccl_tests.find_programs(PurePath((arguments or [""])[0]).name)
     numbers = {key: number for key in _OPTIONS if (number := _get_whole(config, key)) is not None}
     table = NcclTestsTable(
-        program=next(iter(nccl_tests.find_programs(PurePath(arguments[0]).name)), None)
-        if arguments
-        else None,
+        program=next(iter(programs), None),
         options={_OPTIONS[key]: n for key, n in numbers.items() if n or key == "graph"},
         over_ranks=_read_average(arguments),
         # A boolean is also written as a text or as a number.
@@ -164,9 +163,8 @@ def _read_environment(document: dict[str, Any]) -> dict[str, Any]:
     pairs = (entry.partition("=") for entry in texts)
     variables = {name: value for name, _, value in pairs if name.startswith(VARIABLE_PREFIXES)}
     code = _get_whole(document, "nccl_version")
-    return ({"nccl": nccl_tests.parse_library_version(str(code))} if code else {}) | {
-        "variables": variables
-    }
+    nccl = {"nccl": nccl_tests.parse_library_version(str(code))} if code else {}
+    return nccl | {"variables": variables}
 
 
 def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:

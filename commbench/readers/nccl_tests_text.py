@@ -160,17 +160,16 @@ def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
     table, title, section = nccl_tests.NcclTestsTable(), "", None
     for line in source.lines:
-        begins = (
-            line.text.startswith(nccl_tests.BEGINS) or _is_title(line.text) or _is_header(line.text)
-        )
+        is_title, is_header = _is_title(line.text), _is_header(line.text)
+        begins = line.text.startswith(nccl_tests.BEGINS) or is_title or is_header
         if begins and section is not None:
             table, title = nccl_tests.NcclTestsTable(), ""
             for other in section.others:
                 table.read_command(other.text)
             section = None
-        if _is_title(line.text):
+        if is_title:
             title = line.text
-        elif _is_header(line.text):
+        elif is_header:
             section = _Section(table)
             try:
                 section.read_header(line.text, title)

@@ -312,9 +312,7 @@ class JournalReader:
         """The run, its measurements with their batches, in the order of the plan."""
         assert self.header is not None
         unfinished = {
-            index: Measurement(
-                case=self._cases[index], status=schema.OK, stop_reason=schema.CUT_OFF
-            )
+            index: Measurement(self._cases[index], schema.OK, stop_reason=schema.CUT_OFF)
             for index in self._batches
             if index not in self._found and not self._is_imported
         }

@@ -191,11 +191,8 @@ def made_at(folder: Path) -> str:
     """When a run folder was made: by its name, which has this host's time, else by the time of its
     journal. UTC, ISO 8601."""
     stamped = _STAMPED.fullmatch(folder.name)
-    made = (
-        datetime.strptime(stamped[1], _STAMP)
-        if stamped
-        else datetime.fromtimestamp((folder / JOURNAL).stat().st_mtime)
-    )
+    made = datetime.strptime(stamped[1], _STAMP) if stamped else None
+    made = made or datetime.fromtimestamp((folder / JOURNAL).stat().st_mtime)
     return made.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 

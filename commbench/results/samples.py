@@ -227,10 +227,8 @@ def lower_quartile(values: Sequence[float], weights: Sequence[float]) -> float:
 
 def quantiles_of(values: Sequence[float]) -> tuple[float, ...]:
     """Least, quartiles and most of some values; empty for none."""
-    ordered = sorted(values)
-    return (
-        tuple(ordered[round((len(ordered) - 1) * part / 4)] for part in range(5)) if ordered else ()
-    )
+    ordered, last = sorted(values), len(values) - 1
+    return tuple(ordered[round(last * part / 4)] for part in range(5) if ordered)
 
 
 def encode_rank_times(times: RankTimes) -> dict[str, Any]:

@@ -371,9 +371,9 @@ def describe_end(end: RunEnd | None) -> str:
     """Why a run that ended so is incomplete, in a clause; empty for a complete one."""
     if end is None:
         return "it has not ended: it is still running, or was killed"
-    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "has faults"}
-    reason = f": {end.reason}" if end.reason else ""
-    return "" if end.status == COMPLETE else f"it {how.get(end.status, end.status)}{reason}"
+    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "has faults", FAILED: FAILED}
+    ended = how.get(end.status, f"ended as {end.status}") + f": {end.reason}" * bool(end.reason)
+    return "" if end.status == COMPLETE else f"it {ended}"
 
 
 def tell_incomplete(run: Any, notify: Callable[[str], None]) -> None:

@@ -24,14 +24,8 @@ from commbench.plan.splits import KINDS_HELP, parse_imbalance
 from commbench.plan.workload import Workload, make_workload
 from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
 from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant
-from commbench.runner.option import (
-    SPECIAL_GROUPS,
-    Option,
-    list_of,
-    names_of,
-    parse_one_size,
-    parse_size_list,
-)
+from commbench.runner import option
+from commbench.runner.option import SPECIAL_GROUPS, Option, list_of, names_of
 from commbench.units import parse_size, parse_sizes, size_range
 from commbench.validation import choose
 
@@ -50,8 +44,8 @@ def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> 
     if default is ...:
         plan = declared.get("plan")
         default = Plan.__dataclass_fields__[plan].default if plan else None
-    option = Option(metavar=metavar, help=text, **declared)
-    return field(default=default, metadata={"option": option})
+    own = Option(metavar=metavar, help=text, **declared)
+    return field(default=default, metadata={"option": own})
 
 
 _what, _groups, _forms, _overlap, _pairs, _uneven = (
@@ -75,7 +69,7 @@ class CallOptions:
     sizes: tuple[int, ...] = _what(
         "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
         "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
-        plan="sizes", parse=parse_size_list, python_type="str | int | Sequence[int | str]",
+        plan="sizes", parse=option.parse_size_list, python_type="str | int | Sequence[int | str]",
     )  # fmt: skip
     dtype: tuple[str, ...] = _what(
         "DTYPE", "Element type: one, several with commas, or all.", flags="--dtype -d",
@@ -207,7 +201,7 @@ class CallOptions:
     )  # fmt: skip
     latency_size: int | None = _pairs(
         "SIZE", "Size of ping_pong, where other operations have --sizes.", plan="latency_size",
-        parse=parse_one_size, default_text="that of --sizes", needs=lambda o: o.is_latency,
+        parse=option.parse_one_size, default_text="that of --sizes", needs=lambda o: o.is_latency,
     )  # fmt: skip
     window: int = _pairs(
         "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",

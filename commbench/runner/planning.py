@@ -100,27 +100,26 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         capabilities = ray_capabilities(options.nnodes)
     else:
         capabilities = devices.detect_capabilities()
+    asked, is_external = (options.backend, options.device, per_node), rank_context is not None
     target = devices.choose_target(
-        capabilities,
-        options.backend,
-        options.device,
-        per_node,
-        is_external=rank_context is not None,
-        nodes=options.nnodes,
+        capabilities, *asked, is_external=is_external, nodes=options.nnodes
     )
     # Every rank must come to the same plan: nothing of its own node enters it.
     world_size = rank_context.world_size if rank_context else target.ranks_per_node * options.nnodes
     plan = options.plan(target.backend, target.device, world_size)
     make_nccl_options(plan)  # raises where there are none
-    nodes = NodeConfig(
-        count=options.nnodes,
-        rank=options.node_rank,
-        master_addr=options.master_addr or "127.0.0.1",
-        master_port=options.master_port or 29500,
-        ranks_per_node=target.ranks_per_node,
-    )
+    nodes = node_config(options, target.ranks_per_node)
     plan = _require_same_ranks(progress, plan) if progress else plan
     return PlannedRun(options, plan, target, nodes, rank_context, progress)
+
+
+def node_config(options: RunOptions, ranks_per_node: int) -> NodeConfig:
+    """This node among those that run the same command."""
+    meeting = {"master_addr": options.master_addr, "master_port": options.master_port}
+    given: dict[str, Any] = {name: value for name, value in meeting.items() if value}
+    return NodeConfig(
+        count=options.nnodes, rank=options.node_rank, ranks_per_node=ranks_per_node, **given
+    )
 
 
 def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
@@ -135,9 +134,6 @@ def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
     return plan
 
 
-_SIGNALS = (*INTERRUPTIONS, signal.SIGQUIT)
-
-
 @contextmanager
 def restored_process_state() -> Iterator[None]:
     """Put back signal handlers, environment variables, cores, scheduling policy, the number of
@@ -150,7 +146,7 @@ def restored_process_state() -> Iterator[None]:
     cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
     priority = os.sched_getparam(0)
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if is_main else {}
+    handlers = {number: signal.getsignal(number) for number in INTERRUPTIONS} if is_main else {}
     torch: Any = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 0
     if torch:

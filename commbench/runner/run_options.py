@@ -28,12 +28,8 @@ from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.files import read_workload
-from commbench.runner.call_options import (
-    NCCL_TESTS_FLAGS,
-    CallOptions,
-    apply_nccl_tests_flags,
-    declare,
-)
+from commbench.runner import call_options
+from commbench.runner.call_options import NCCL_TESTS_FLAGS, CallOptions, declare
 from commbench.runner.option import HERE, RANKS, USER, Option, as_label, require_label
 from commbench.units import parse_percentage
 
@@ -318,7 +314,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
                 changed[name] = option
                 option.require_allowed(*users)
     names = frozenset(values)
-    apply_nccl_tests_flags(values)
+    call_options.apply_nccl_tests_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     if "calls" in values:

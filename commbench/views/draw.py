@@ -142,15 +142,8 @@ def draw(picture: plot.Picture, width: float = WIDTH) -> Figure:
         for note in (*picture.notes, *layout.notes)
         for line in plot.wrap(plot.plain(note.replace("`", "")), plot.SMALL, inner)
     ]
-    texts = (
-        (
-            plot.wrap(plot.plain(picture.title), plot.TITLE, inner, "bold"),
-            plot.TITLE,
-            "bold",
-            plot.INK,
-        ),
-        (notes, plot.SMALL, "normal", plot.GREY),
-    )
+    title = plot.wrap(plot.plain(picture.title), plot.TITLE, inner, "bold")
+    texts = (title, plot.TITLE, "bold", plot.INK), (notes, plot.SMALL, "normal", plot.GREY)
     heights = [len(lines) * points / 72 * 1.4 for lines, points, _, _ in texts]
     keys = [(plot.plain(text, plot.LONGEST_NAME), look) for text, look in layout.keys]
     wide = plot.widest(text for text, _ in keys) + _HANDLE_AND_SPACE

@@ -163,11 +163,7 @@ def _rooms(filled: Sequence[Filled]) -> list[int]:
     wrapped are narrower."""
     rooms = [_widest(*found) for found in filled]
     for _ in range(_width(filled) - WIDTH):
-        wide = [
-            index
-            for index, (column, _) in enumerate(filled)
-            if column.is_wrapped and rooms[index] > NARROWEST
-        ]
+        wide = [n for n, (c, _) in enumerate(filled) if c.is_wrapped and rooms[n] > NARROWEST]
         if wide:
             rooms[max(wide, key=rooms.__getitem__)] -= 1
     return rooms

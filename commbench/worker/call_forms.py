@@ -143,7 +143,7 @@ def _begin(
     if one.waits == (index,) and not one.call.asynchronous:
         return partial(_finish, make_call(case, buffers))
     if case.call_form.steps:
-        return partial(_StepsUnderWay, buffers)
+        return partial(_begin_steps, buffers)
     return make_async_call(case, buffers)
 
 
@@ -169,14 +169,12 @@ def _begin_messages(messages: Sequence[tuple[Any, Any, int, Any]]) -> _Begin:
     return lambda: Works(dist.batch_isend_irecv(batch))
 
 
-class _StepsUnderWay:
-    """A composition whose first operation has begun; `wait()` does the others, which need it."""
+def _begin_steps(buffers: Buffers) -> Works:
+    """Begin the first operation of a composition; `wait()` does the others, which need it."""
+    (first, whole), *later = buffers.steps
 
-    def __init__(self, buffers: Buffers) -> None:
-        call, own = buffers.steps[0]
-        self._first, self._later = call(dist, own, async_op=True), buffers.steps[1:]
-
-    def wait(self) -> None:
-        self._first.wait()
-        for call, own in self._later:
+    def do_others() -> None:
+        for call, own in later:
             call(dist, own)
+
+    return Works([first(dist, whole, async_op=True)], do_others)

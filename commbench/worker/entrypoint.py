@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import CommbenchError, RankError
+from commbench.errors import CommbenchError, RankError, handle_interruptions
 from commbench.plan.case import FINISHED, Case
 from commbench.plan.plan import Plan
 from commbench.results.schema import RunHeader
@@ -97,10 +97,9 @@ DEBUG_VARIABLES = (
 
 def worker_main(worker_args: WorkerArgs) -> None:
     """Run as the rank that torchrun's variables name; exit with the code of what went wrong."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        # The launcher decides when to stop. A rank then ends at once, even within a collective
-        # that never returns to Python.
-        signal.signal(number, signal.SIG_DFL)
+    # The launcher decides when to stop. A rank then ends at once, even within a collective that
+    # never returns to Python.
+    handle_interruptions(signal.SIG_DFL)
     _end_with_process(worker_args.launcher_pid)
     scratch_dir = worker_args.scratch_dir
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

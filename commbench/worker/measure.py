@@ -251,18 +251,6 @@ def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: i
     return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
 
 
-def and_wait(device: Device, call: Call) -> Call:
-    """A function that makes this call and waits until the device has done it."""
-    if not device.is_async:
-        return call
-
-    def make_call() -> None:
-        call()
-        device.synchronize()
-
-    return make_call
-
-
 def back_to_back(calls: Sequence[Call]) -> Call:
     """A function that makes these calls one after another, as one iteration."""
     if len(calls) == 1:

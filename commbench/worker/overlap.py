@@ -22,7 +22,7 @@ from commbench.plan.operation import Works
 from commbench.results.schema import Batch
 from commbench.worker import buffers, call_forms, communicator
 from commbench.worker.device import Device, Event
-from commbench.worker.measure import Call, Timer, time_calls
+from commbench.worker.measure import Call, Timer, back_to_back, time_calls
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CALIBRATION_S = 50e-3
@@ -162,9 +162,9 @@ class Overlaps:
         if calibrations:
             wanted_s = self._slowest_s(self._alone(_make_start(parts)), takes_part) * self._ratio
         for _ in range(calibrations):
-            found_s = self._slowest_s(device.in_stream(_repeat(unit, units)), takes_part)
+            found_s = self._slowest_s(device.in_stream(back_to_back([unit] * units)), takes_part)
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
-        self._works[case.key("part")] = _repeat(unit, units), f"{units} x {name}"
+        self._works[case.key("part")] = back_to_back([unit] * units), f"{units} x {name}"
 
     def make_call(self, case: Case, parts: buffers.GroupBuffers) -> Call:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
@@ -212,11 +212,3 @@ def _make_start(parts: buffers.GroupBuffers) -> Start:
     """Starts the communication in each of a rank's groups; what is returned waits for all."""
     starts = [call_forms.make_async_call(*part) for part in parts]
     return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])
-
-
-def _repeat(unit: Unit, number: int) -> Call:
-    def run() -> None:
-        for _ in range(number):
-            unit()
-
-    return run

@@ -11,11 +11,12 @@ import inspect
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -116,28 +117,6 @@ def bind(
     return BoundCall(entry, run, start, guards)
 
 
-class _InThread(NamedTuple):
-    """A call that another thread makes."""
-
-    future: Future[object]
-
-    def wait(self) -> None:
-        self.future.result()
-
-    def get_future(self) -> Future[object]:
-        return self.future
-
-
-class _InStream(NamedTuple):
-    """A call in a stream of its own, which ends with an event."""
-
-    module: Any
-    end: Any
-
-    def wait(self) -> None:
-        self.module.current_stream().wait_event(self.end)
-
-
 _THREAD = ThreadPoolExecutor(1, "commbench-own-call")
 
 
@@ -146,17 +125,19 @@ def _side_stream(module: Any) -> Any:
     return module.Stream()
 
 
-def _start_beside(run: Callable[[], object], device: Device) -> _InThread | _InStream:
+def _start_beside(run: Callable[[], object], device: Device) -> SimpleNamespace:
     """Start a call that has no `start`: on a CPU in a thread, on a device in a stream of its own,
-    after what the current stream has."""
+    after what the current stream has. `wait()` is called on what is returned."""
     if not device.is_async:
-        return _InThread(_THREAD.submit(run))
+        future = _THREAD.submit(run)
+        return SimpleNamespace(wait=future.result, get_future=lambda: future)
     module = torch.get_device_module(device.torch_device.type)
     stream = _side_stream(module)
     stream.wait_stream(module.current_stream())
     with module.stream(stream):
         run()
-    return _InStream(module, stream.record_event())
+    end = stream.record_event()
+    return SimpleNamespace(wait=lambda: module.current_stream().wait_event(end))
 
 
 GUARD = 0xA5

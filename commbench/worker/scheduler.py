@@ -221,10 +221,9 @@ class CaseProgress:
             self._timed_s += sum(result.samples_s) * result.calls
             self._checks_now = self._random.random() < self._plan.checks[1]
             self._batches.append(result)
-            self._schedule.record(result)
         else:
             self._warmup += len(result)
-            self._schedule.record(result)
+        self._schedule.record(result)
 
     def measurement(self) -> Measurement:
         """What the case gave, without its batches."""

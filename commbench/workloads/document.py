@@ -78,18 +78,14 @@ def document(found: Found) -> Document:
         more = format_count(sum(step.count for step in workload.steps[MOST_STEPS:]), "step")
         blocks.append(Text(f"{more} more with other calls: --verbose prints all."))
         blocks.append(Folded("Other steps", steps[MOST_STEPS:]))
-    return Document(
-        _title(workload, analysis),
-        (),
-        [_answer(workload, analysis), *(_hidden(analysis) if analysis else ())],
-        [
-            *blocks,
-            *([_waiting(analysis)] if analysis and analysis.waits[1:] else ()),
-            Items([f"{formula}." for formula in workload.formulas]),
-            Items([f"Note: {note}." for note in workload.notes]),
-            Folded("What the columns mean", [Facts(MEANINGS)]),
-        ],
-    )
+    blocks += [_waiting(analysis)] if analysis and analysis.waits[1:] else []
+    blocks += [
+        Items([f"{formula}." for formula in workload.formulas]),
+        Items([f"Note: {note}." for note in workload.notes]),
+        Folded("What the columns mean", [Facts(MEANINGS)]),
+    ]
+    answer = [_answer(workload, analysis), *(_hidden(analysis) if analysis else ())]
+    return Document(_title(workload, analysis), (), answer, blocks)
 
 
 def _title(workload: Workload, analysis: TraceAnalysis | None) -> str:

@@ -138,11 +138,9 @@ def fsdp_workload(
     scattered: dict[str, list[Call]] = {}
     for unit in (ROOT, *model.blocks):
         if tensors := model.unit(unit):
-            own = _one_dtype(tensors, dtype)
-            gathered[unit] = _call("all_gather", SHARD, own, _padded(tensors, ranks))
-            scattered[unit] = _scatter(
-                reduce_dtype or own, _padded(tensors, ranks), ranks, replicas
-            )
+            own, padded = _one_dtype(tensors, dtype), _padded(tensors, ranks)
+            gathered[unit] = _call("all_gather", SHARD, own, padded)
+            scattered[unit] = _scatter(reduce_dtype or own, padded, ranks, replicas)
     world = ranks * replicas
     groups = {SHARD: every_group(ranks, 1, world)}
     if replicas > 1:

@@ -158,7 +158,9 @@ class StageCalls:
 
     def _backward(self, stage: int, is_last: bool) -> list[Call]:
         """With the reduction of the gradients, if it is the last one of the step."""
-        gather, input_ = self._gather(), self._gather_input()
+        # The input of a matrix that is cut by columns again, then the sum of its gradients: each is
+        # under way during a multiplication.
+        gather, input_ = self._gather(), self._gather(is_async=True) + self._sum(is_async=True)
         layer = self._route() if self.model.is_moe else [*gather, *input_]
         shifts = [*(self.sizes.cp - 1) * self._shift(2 * self.keys), *self._shift(self.keys)]
         layer = [*layer, *gather, *shifts, *input_]
@@ -180,11 +182,6 @@ class StageCalls:
         """The sum of the partial outputs."""
         operation = "reduce_scatter" if self.training.sequence_parallel else "all_reduce"
         return self._in("tp", operation, self.activation, reduce_op="sum", asynchronous=is_async)
-
-    def _gather_input(self) -> list[Call]:
-        """In the backward pass of a matrix that is cut by columns: its input again, then the sum of
-        the gradients of the input. Each is under way during a multiplication."""
-        return self._gather(is_async=True) + self._sum(is_async=True)
 
     def _shift(self, size: int) -> list[Call]:
         """To the next context parallel rank, during the attention to what came before."""

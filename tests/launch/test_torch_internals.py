@@ -24,9 +24,9 @@ from torch.distributed.elastic.agent.server import api as agent_api
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.elastic.utils import store as store_util
 
-from commbench.errors import RankError
+from commbench.errors import Interrupted, RankError
 from commbench.launch import elastic
-from commbench.launch.elastic import AgentResult, does_fork_keep_gpu, make_launch_config, run_agent
+from commbench.launch.elastic import does_fork_keep_gpu, make_launch_config, run_agent
 from commbench.launch.rendezvous import FileRendezvous, register
 from commbench.launch.supervisor import EXIT_BARRIER, RankExit, release_exit_barrier
 
@@ -82,17 +82,17 @@ def test_the_agent_tells_how_ranks_failed(config: Any, action: str, exit_code: i
     began = int(time.time())
     result = run_agent(config, in_rank_1, action)
     if exit_code is None:
-        assert result == AgentResult({})
+        assert result == {}
         return
-    (failure,) = result.failures.values()
-    assert list(result.failures) == [1] and failure.exit_code == exit_code
+    (failure,) = result.values()
+    assert list(result) == [1] and failure.exit_code == exit_code
     assert failure.message == "" and began <= failure.timestamp <= time.time()
 
 
 def test_the_agent_tells_the_exception_of_a_rank(config: Any) -> None:
     result = run_agent(config, raises, "lost")
-    assert result.failures[1].exit_code == 1
-    assert result.failures[1].message.split("\n")[0] == "ValueError: lost"
+    assert result[1].exit_code == 1
+    assert result[1].message.split("\n")[0] == "ValueError: lost"
 
 
 def test_the_agent_ends_at_a_signal(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,9 @@ def test_the_agent_ends_at_a_signal(config: Any, monkeypatch: pytest.MonkeyPatch
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(CountingRendezvous, "third_call", send)
-    assert run_agent(config, time.sleep, 60) == AgentResult({}, signal.SIGTERM)
+    with pytest.raises(Interrupted, match="stopped by SIGTERM") as ended:
+        run_agent(config, time.sleep, 60)
+    assert ended.value.exit_code == 128 + signal.SIGTERM
 
 
 def test_the_agent_asks_for_waiting_nodes_after_each_look_at_its_ranks(config: Any) -> None:

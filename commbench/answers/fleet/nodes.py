@@ -129,14 +129,9 @@ def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:
     texts = [nodes] if isinstance(nodes, str) else [*nodes]
     names = [name for text in texts for name in re.split(r"[\s,]+", text) if name]
     for name in names:
-        if name.endswith((".txt", ".csv", ".list")):
-            raise wrong_value(name, "is no file", "write node1,node2, or a file that exists")
-        if set(name) & set("[]/"):
-            raise wrong_value(
-                name,
-                "is no name of a node",
-                "write each name, as `scontrol show hostnames` does, or name an existing file",
-            )
+        if re.search(r"[][/]|\.(txt|csv|list)$", name):
+            hint = "write each name, as `scontrol show hostnames` does, or name an existing file"
+            raise wrong_value(name, "is no name of a node", hint)
     if not names:
         raise UsageError("the list of nodes is empty", "write --nodes node1,node2 or a file")
     return [*dict.fromkeys(names)]

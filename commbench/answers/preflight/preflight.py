@@ -16,16 +16,11 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from commbench import errors
 from commbench.answers.fleet.fleet import DRAIN, PASS
 from commbench.answers.preflight import stages
 from commbench.answers.preflight.stages import PAIRS, Attempt, Group, HostVerdict, Stage
-from commbench.errors import (
-    GATE_FAILS,
-    NO_VERDICT_REACHED,
-    Interrupted,
-    UsageError,
-    raise_at_signals,
-)
+from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL, empty_folder
@@ -133,7 +128,7 @@ def run_preflight(options: PreflightOptions, notify: Callable[[str], None]) -> P
         raise UsageError(why, "give fewer, or more hosts")
     empty_folder(options.folder)
     preflight = _Preflight(options, notify)
-    raise_at_signals("the verdicts rest on what had ended before")
+    errors.raise_at_signals("the verdicts rest on what had ended before")
     try:
         preflight.carry_out()
     except (Interrupted, KeyboardInterrupt) as stopped:

@@ -103,12 +103,9 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
 
 def _would_help(found: StepReplay) -> Iterator[str]:
     """Which variant saves most, or that none does."""
-    compared = [
-        (each.over_baseline, name_variant(each.variant))
-        for each in found.variants
-        if each.over_baseline and not each.has_waited
-    ]
-    waited = any(each.over_baseline and each.has_waited for each in found.variants)
+    others = [(each, over) for each in found.variants if (over := each.over_baseline)]
+    compared = [(over, name_variant(each.variant)) for each, over in others if not each.has_waited]
+    waited = any(each.has_waited for each, _ in others)
     ratio, name = min(compared, default=(None, ""))
     slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
@@ -249,10 +246,5 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     notes = [*verdict[:2], f"{run.name}: {run.header.describe_ranks()}"]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
         notes.append(f"{left_out} more operations are not drawn")
-    return Picture(
-        name,
-        f"Replay of {_step_title(workload, found.step)}",
-        " ".join(verdict),
-        [panel for panel in panels if panel.rows],
-        notes,
-    )
+    title, shown = f"Replay of {_step_title(workload, found.step)}", [p for p in panels if p.rows]
+    return Picture(name, title, " ".join(verdict), shown, notes)

@@ -108,12 +108,13 @@ def links_document(found: Links) -> doc.Document:
     """Tables of links and of published bandwidths; the source of each row is a number."""
     cited = [link.source for link in found.links] + [each.source for each in found.curves]
     sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
+    source = Column("source", lambda one: sources.index(one.source) + 1, NUMBER)
     columns = (
         Column("link", attrgetter("name"), TEXT),
         Column("GB/s", attrgetter("bytes_per_second"), _GBPS),
         Column("per", attrgetter("per"), TEXT),
         Column("what it is", attrgetter("what"), TEXT),
-        Column("source", lambda link: sources.index(link.source) + 1, NUMBER),
+        source,
     )
     published = (
         Column("machine", attrgetter("published.machine"), TEXT, 10),
@@ -122,14 +123,14 @@ def links_document(found: Links) -> doc.Document:
         Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
         Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
         Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
-        Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
+        source._replace(of=lambda one: sources.index(one.published.source) + 1),
     )
     curves = (
         Column("system", attrgetter("system"), TEXT, 10),
         Column("GPUs", attrgetter("ranks"), TEXT),
         Column("sizes", attrgetter("sizes"), TEXT),
         Column("NCCL", attrgetter("nccl"), TEXT),
-        Column("source", lambda one: sources.index(one.source) + 1, NUMBER),
+        source,
     )
     named = dict.fromkeys(name for each in found.curves for name in each.operation.split(", "))
     about = f"Curves of {', '.join(named)}: `commbench expect RUN` compares with them"
@@ -190,19 +191,16 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.
     operations, forms = found.values(), CALL_FORMS.values()
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
     number = format_count(len(operations), "operation")
-    return doc.Document(
-        "Operations",
-        (),
-        [f"{number}, in {format_count(len(forms), 'form')} of a call."],
-        [
-            doc.Table("", (_OPERATION, SUMMARY), operations),
-            doc.Table("", CALL_COLUMNS, operations),
-            doc.Section("Names for several operations", [doc.Facts(sets)]),
-            doc.Table("", (FORM, SUMMARY), forms),
-            doc.Table("", (FORM, Column("what is timed", attrgetter("calls"), TEXT)), forms),
-            doc.Text(*texts("operations")),
-        ],
-    )
+    answer = [f"{number}, in {format_count(len(forms), 'form')} of a call."]
+    blocks: list[doc.Block] = [
+        doc.Table("", (_OPERATION, SUMMARY), operations),
+        doc.Table("", CALL_COLUMNS, operations),
+        doc.Section("Names for several operations", [doc.Facts(sets)]),
+        doc.Table("", (FORM, SUMMARY), forms),
+        doc.Table("", (FORM, Column("what is timed", attrgetter("calls"), TEXT)), forms),
+        doc.Text(*texts("operations")),
+    ]
+    return doc.Document("Operations", (), answer, blocks)
 
 
 def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from commbench.plan.workload import Workload, make_workload
 from commbench.stats import collect
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
-from commbench.views.document import Code, Document, Facts, Items, Table
+from commbench.views.document import Block, Code, Document, Facts, Items, Table
 
 MOST_ROWS = 60
 """A plan with more cases is printed with a row for each kind of case."""
@@ -51,21 +51,18 @@ def plan_document(
     shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
     answer += _duration(plan, [case for case in every if case.status == READY])
-    return Document(
-        title,
-        (),
-        [*answer, *(_host_texts(plan, cases, host) if host else ())],
-        [
-            Facts(plan_facts(plan)),
-            *_case_tables(plan, list(kinds.values())),
-            Items(list_missing(missing), "Not measured"),
-            Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
-            Items(left_out(plan)),
-            Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
-            Items(shapes),
-            Code("The same with torchrun:", torchrun_line),
-        ],
-    )
+    answer += _host_texts(plan, cases, host) if host else ()
+    blocks: list[Block] = [
+        Facts(plan_facts(plan)),
+        *_case_tables(plan, list(kinds.values())),
+        Items(list_missing(missing), "Not measured"),
+        Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
+        Items(left_out(plan)),
+        Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
+        Items(shapes),
+        Code("The same with torchrun:", torchrun_line),
+    ]
+    return Document(title, (), answer, blocks)
 
 
 def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:

@@ -15,7 +15,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
 from commbench.output.text import list_some
 from commbench.results.run_folder import RESULTS
-from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
+from commbench.results.schema import Run, RunHeader, describe_end
 from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
@@ -182,20 +182,11 @@ def interfaces_text(header: RunHeader) -> str:
     return f"Network interfaces: {'; '.join(parts)}." if is_told else ""
 
 
-_ENDED = {
-    "failed": "This run failed", "interrupted": "This run was interrupted",
-    INCOMPLETE: "This run has faults",
-}  # fmt: skip
-
-
 def run_end_text(run: Run) -> str:
     """How a run ended that is not complete; empty for a complete one."""
-    if run.end is None:
-        return "This run has not ended: it is still running, or it was cut off."
-    if run.end.status == COMPLETE:
-        return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
-    ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")
-    return f"{ended}: {run.end.reason}" if run.end.reason else f"{ended}."
+    if why := describe_end(run.end):
+        return f"This run {why.removeprefix('it ')}{'' if run.end and run.end.reason else '.'}"
+    return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
 
 
 def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:

@@ -332,10 +332,6 @@ def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
             known = found.get(key, GroupRow(title, row.case, ranks, None, None))
             is_alone = row.case.concurrency == ALONE
             found[key] = known._replace(alone=time) if is_alone else known._replace(together=time)
-    kinds = [*dict.fromkeys((title, size) for title, size, _ in found)]
-    titles = [title for title, _ in kinds]
-
-    def place(group: GroupRow) -> tuple[int, int]:
-        return titles.index(group.title), kinds.index((group.title, group.case.size_bytes))
-
-    return sorted(found.values(), key=place)
+    titles = collect((group.title, group) for group in found.values())
+    sizes = (collect((g.case.size_bytes, g) for g in own) for own in titles.values())
+    return [group for by_size in sizes for own in by_size.values() for group in own]

@@ -109,31 +109,24 @@ def document(found: StartUps) -> Document:
         [column for column in columns if has_open or column.heading != "open"]
         for columns in (JOINING, CALLS)
     )
-    return Document(
-        f"Start-up of {headers[0].describe_ranks()}{others}",
-        (),
-        [
-            *waited_sentences([row.queued_share for row in found.rows if row.time]),
-            *(
-                f"{format_count(plan.world_size, 'rank')}"
-                f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "
-                f"init_process_group takes {format_time(joined.init_s)}, "
-                f"the first operation {format_time(joined.connect_s)}; both measured once."
-                for plan, joined in found.joined
-            ),
-            shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))),
-        ],
-        [
-            Table("", joining, found.joined),
-            Table("", calls, found.calls),
-            Items([*_notes(headers)]),
-            Items(list_missing(missing), "Not measured"),
-            warnings_section(
-                [("", each) for each in find_warnings(found.rows)],
-                hint=f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them",
-            ),
-        ],
-    )
+    answer = waited_sentences([row.queued_share for row in found.rows if row.time])
+    for plan, joined in found.joined:
+        ranks = format_count(plan.world_size, "rank")
+        beside = f" beside {plan.open_groups} open groups" * has_open
+        took = f"init_process_group takes {format_time(joined.init_s)}, the first operation "
+        took += f"{format_time(joined.connect_s)}; both measured once."
+        answer.append(f"{ranks}{beside}: {took}")
+    answer.append(shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))))
+    warnings = [("", each) for each in find_warnings(found.rows)]
+    hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
+    blocks = [
+        Table("", joining, found.joined),
+        Table("", calls, found.calls),
+        Items([*_notes(headers)]),
+        Items(list_missing(missing), "Not measured"),
+        warnings_section(warnings, hint=hint),
+    ]
+    return Document(f"Start-up of {headers[0].describe_ranks()}{others}", (), answer, blocks)
 
 
 JOINING = (
