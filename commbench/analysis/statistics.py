@@ -136,9 +136,13 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     number, mean = len(logs), sum(logs) / len(logs)
     squares = sum((value - mean) ** 2 for value in logs)
     prior = PRIOR_DEGREES if usual_spread else 0
-    degrees = prior + number - 1
-    variance = (prior * usual_spread**2 + squares) / degrees
-    return student_quantile(Z, degrees) * sqrt(variance / number)
+    variance = (prior * usual_spread**2 + squares) / (prior + number - 1)
+    return launch_factor(number, prior) * sqrt(variance)
+
+
+def launch_factor(number: int, prior: int = PRIOR_DEGREES) -> float:
+    """Half the 95 % interval of the mean of so many launches over their standard deviation."""
+    return student_quantile(Z, prior + number - 1) / sqrt(number)
 
 
 def _quantile(ordered: Sequence[float], fraction: float) -> float:

@@ -110,8 +110,8 @@ class Comparison(Result, view="answers.compare.document"):
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
     host_changes: tuple[ratio.HostChange, ...]
-    """In what the host was slower or faster during B; the intervals are widened for it. Empty for
-    different machines."""
+    """In what the host was slower or faster during B; ComparedRow.host has what that may do to a
+    row. Empty for different machines."""
     is_across_machines: bool = False
 
     @cached_property
@@ -120,7 +120,7 @@ class Comparison(Result, view="answers.compare.document"):
         ranges = [
             found
             for _, rows in groupby(self._judged, attrgetter("kind"))
-            for found in pool_kind([*rows], self.tolerance, self.host_changes)
+            for found in pool_kind([*rows], self.tolerance)
         ]
         return tuple(
             each.among(len(self._judged) if each.rows == 1 else len(ranges), self.tolerance)
@@ -205,9 +205,12 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     is_across = environment.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
+    of_kinds = collect((row_kind(a.rows[i]), a.rows[i]) for i in in_a if a.rows[i].time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
-        row = ratio.compare_rows(row_kind(first), first, second, tolerance, changes)
+        kind = row_kind(first)
+        host = _host_effect(changes, first, of_kinds.get(kind, ()))
+        row = ratio.compare_rows(kind, first, second, tolerance, host)
         row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
@@ -305,11 +308,13 @@ class HostFigure(NamedTuple):
     2 cores; of clocks an assumption)."""
     is_of_ranks: bool = False
     """Whether the ranks measure it: their number and their CPU mode change it, too."""
+    part: str = ""
+    """See HostChange.part."""
 
 
 FIGURES = (
-    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True),
-    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True),
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True, ratio.LATENCY),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True, ratio.BANDWIDTH),
     HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )
 
@@ -330,8 +335,21 @@ def find_host_changes(
         half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
         if abs(value) > half:
             change = Estimate(exp(value), exp(value - half), exp(value + half))
-            found.append(ratio.HostChange(figure.takes, change))
+            found.append(ratio.HostChange(figure.takes, change, figure.part))
     return tuple(found)
+
+
+def _host_effect(
+    changes: Sequence[ratio.HostChange], row: Any, of_kind: Sequence[Any]
+) -> ratio.HostEffect:
+    """What changes of the host may do to a row of A. Its latency is at most the shortest time of
+    its kind, and its bandwidth the highest: so the rows say which part of its time each is."""
+    if not (changes and row.time_s):
+        return ratio.host_effect(changes)
+    speeds = [each.size_bytes / each.time_s for each in of_kind]
+    latency = min(each.time_s for each in of_kind) / row.time_s
+    bandwidth = row.size_bytes / row.time_s / max(speeds) if any(speeds) else 1.0
+    return ratio.host_effect(changes, latency, bandwidth)
 
 
 def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:

@@ -10,7 +10,7 @@ batches: other cases were measured between two batches of a case.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -27,17 +27,45 @@ from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
+HOST = "the host itself differs, {} without that"
+"""Why what the same host would decide is undecided."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""
 
 
+LATENCY, BANDWIDTH = "latency", "bandwidth"
+
+
 class HostChange(NamedTuple):
-    """A figure that differs between two runs by more than chance."""
+    """A figure of the host that differs between two runs by more than chance."""
 
     takes: str
     ratio: Estimate
     """That of B over that of A."""
+    part: str = ""
+    """The part of the time of a call that it changes, LATENCY or BANDWIDTH; empty: the whole."""
+
+
+class HostEffect(NamedTuple):
+    """How many times as long a call may take for the host alone."""
+
+    least: float = 1.0
+    most: float = 1.0
+
+    def widen(self, found: Estimate) -> Estimate:
+        """The ratio of two times, with an interval that leaves to the host what it may cause."""
+        return self._replace(least=1 / self.least, most=1 / self.most).without(found)
+
+    def without(self, found: Estimate) -> Estimate:
+        """The ratio with the interval that it had before it was widened."""
+        if not found.has_interval:
+            return found
+        low, high = found.ends
+        return Estimate(found.value, low * self.most, high * self.least)
+
+
+NO_EFFECT = HostEffect()
 
 
 class ComparedRow(NamedTuple):
@@ -60,6 +88,8 @@ class ComparedRow(NamedTuple):
     """The p-value of the rank test, which does not decide; None where there is none."""
     units: str = ""
     """What the rank test ranked: `launches` or `batches`; empty where there is none."""
+    host: HostEffect = NO_EFFECT
+    """For which both ratios are widened."""
 
     @property
     def either(self) -> Any:
@@ -74,8 +104,8 @@ class ComparedRow(NamedTuple):
     @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
-        b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
-        return stats.ratio(b, a)
+        found = [getattr(side, "undisturbed", None) for side in (self.b, self.a)]
+        return widen(stats.ratio(*found), self.a, self.b, self.host)
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
@@ -100,23 +130,24 @@ def side_json(row: Any) -> dict[str, Any]:
 
 
 def compare_rows(
-    kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
+    kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    found = stats.ratio(b.time, a.time)
-    found = widen_for_launches(found, (a.launches, b.launches), a.backend)
-    found = widen_for_host(found, host_changes)
+    found = widen(stats.ratio(b.time, a.time), a, b, host)
+    row = ComparedRow(kind, a, b, found, stats.UNDECIDED, host=host)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
-        return ComparedRow(kind, a, b, found, stats.NOT_COMPARED, why)
+        return row._replace(verdict=stats.NOT_COMPARED, reason=why)
     if why := why_undecided(a, b):
-        return ComparedRow(kind, a, b, found, stats.UNDECIDED, why)
-    verdict = stats.decide(found, tolerance)
+        return row._replace(reason=why)
+    verdict, alone = (stats.decide(each, tolerance) for each in (found, host.without(found)))
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
-    why = f"{NO_INTERVAL} of {' and '.join(lacking)}" if lacking else OVERLAP
-    why *= bool(lacking or verdict == stats.UNDECIDED)
-    return ComparedRow(kind, a, b, found, verdict, why)
+    why = f"{NO_INTERVAL} of {' and '.join(lacking)}"
+    if not lacking:
+        why = HOST.format(alone) if alone != stats.UNDECIDED else OVERLAP
+        why *= verdict == stats.UNDECIDED
+    return row._replace(verdict=verdict, reason=why)
 
 
 def why_not_compared(a: Any, b: Any) -> str:
@@ -173,19 +204,30 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     if row.ratio is None:
         return None
     launches = row.a.launches, row.b.launches
-    found = stats.hold_together(row.ratio, number, statistics.launch_degrees(*launches))
-    return widen_for_launches(found, launches, row.a.backend, stats.factor_of_all(number))
+    found = row.host.without(row.ratio)
+    found = stats.hold_together(found, number, statistics.launch_degrees(*launches))
+    return widen(found, row.a, row.b, row.host, stats.factor_of_all(number))
+
+
+def widen(
+    found: Estimate | None, a: Any, b: Any, host: HostEffect, factor: float = Z
+) -> Estimate | None:
+    """The ratio of times of two rows of results, with an interval that covers what their launches
+    and the host leave unsure."""
+    if found is None:
+        return None
+    return host.widen(widen_for_launches(found, (a.launches, b.launches), a.backend, factor))
 
 
 def widen_for_launches(
-    found: Estimate | None, launches: Sequence[int | None], backend: str, factor: float = Z
-) -> Estimate | None:
+    found: Estimate, launches: Sequence[int | None], backend: str, factor: float = Z
+) -> Estimate:
     """The ratio of times from so many launches each. The interval of a single launch does not know
     by how much launches differ: if one side is single, and the ratio is not farther from 1 than
     that of equal runs usually is (95 %; `factor` is that of the interval), its interval covers
     that."""
     numbers = [number for number in launches if number]
-    if 1 not in numbers or found is None or not found.has_interval:
+    if 1 not in numbers or not found.has_interval:
         return found
     usual = factor * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
     if abs(log(found.value)) > usual:
@@ -194,10 +236,39 @@ def widen_for_launches(
     return Estimate(found.value, min(found.ends[0], low), max(found.ends[1], high))
 
 
-def widen_for_host(found: Estimate | None, changes: Sequence[HostChange]) -> Estimate | None:
-    """The ratio of two times, with an interval that leaves to the host what it may have caused."""
-    if found is None or not found.has_interval or not changes:
-        return found
-    factors = [1.0, *(change.ratio.value for change in changes)]
-    low, high = found.ends
-    return Estimate(found.value, low / max(factors), high / min(factors))
+def host_effect(
+    changes: Sequence[HostChange], latency: float = 1.0, bandwidth: float = 1.0
+) -> HostEffect:
+    """What changes of the host do to a call, of whose time in A at most these parts are latency
+    and bandwidth. With T = latency + bytes / bandwidth, the change of each counts as much as its
+    part; together not more than the largest."""
+    parts = {LATENCY: latency, BANDWIDTH: bandwidth}
+    ratios = [1.0, *(change.ratio.value for change in changes)]
+    more = [(c.ratio.value - 1) * parts.get(c.part, 1.0) for c in changes]
+    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
+    return HostEffect(max(min(ratios), less), min(max(ratios), longer))
+
+
+MOST_FORESEEN = 32
+"""Launches of a run that are proposed, at most."""
+
+
+def foresee(
+    ratios: Sequence[Estimate], launches: Sequence[int | None], tolerance: float
+) -> tuple[int, float] | None:
+    """With how many launches of each side all these ratios would be known within half of the
+    tolerance, if launches differ as they do here, at most MOST_FORESEEN; and within which part they
+    would be. None where a side is a single launch, or where more are not proposed.
+
+    A narrower interval than the tolerance is needed, since equal runs differ by up to it.
+    """
+    half = max((log(high / low) / 2 for low, high in (e.ends for e in ratios) if low), default=0.0)
+    known = [number for number in launches if number and number > 1]
+    now = hypot(*map(statistics.launch_factor, known))
+    number, found = 2 * max(known, default=MOST_FORESEEN), None
+    while half and len(known) == 2 and number <= MOST_FORESEEN:
+        found = number, exp(half * sqrt(2) * statistics.launch_factor(number) / now) - 1
+        if found[1] <= tolerance / 2:
+            break
+        number *= 2
+    return found
