@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from commbench.analysis.diagnostics import (
+    HOST_HINT,
     WAITED,
     WAITED_HINT,
     clearer,
@@ -22,6 +23,7 @@ from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowC
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
+from commbench.answers.compare.ratio import HOST, foresee
 from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
@@ -108,7 +110,28 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
-    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+    foreseen = comparing.foreseen(*_foresee(gate))
+    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}. {foreseen}".rstrip()
+
+
+def _foresee(gate: GateResult) -> tuple[tuple[int, float] | None, float]:
+    """What more launches would show of the rows that are undecided for their noise, and the least
+    limit."""
+    results = [r for r in gate.results if r.outcome == NO_VERDICT and r.rule.limit.needs_baseline]
+    if not (gate.comparison and results):
+        return None, 0.0
+    noisy = {check.case for r in results for check in r.checks.others if _is_noisy(check)}
+    ratios = [
+        r.host.without(r.ratio) for r in gate.comparison.rows if r.ratio and r.b.case in noisy
+    ]
+    limit = min(result.rule.value for result in results) - 1
+    return foresee(ratios, comparing.launches_of_both(gate.comparison), limit), limit
+
+
+def _is_noisy(check: RowCheck) -> bool:
+    """Whether more launches may decide a row."""
+    is_other = check.without_host or check.reason.startswith(WAITED)
+    return check.outcome == UNDECIDED and check.effect in ("", NO_VERDICT) and not is_other
 
 
 # A rule and its rows.
@@ -171,7 +194,13 @@ def why(check: RowCheck) -> str:
         return check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
     effects = {"": "counts neither way", PASS: "counted as pass", FAIL: "counted as fail"}
-    return "; ".join(filter(None, (check.reason or side, effects.get(check.effect))))
+    return "; ".join(filter(None, (_reason(check) or side, effects.get(check.effect))))
+
+
+def _reason(check: RowCheck) -> str:
+    if not check.without_host:
+        return check.reason
+    return HOST.format(f"{'within' if check.without_host == PASS else 'beyond'} the limit")
 
 
 def _outcome(check: RowCheck) -> str:
@@ -228,19 +257,22 @@ def advice(gate: GateResult) -> list[str]:
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
-    waited = [c.reason.startswith(WAITED) for c in undecided]
+    noisy = [*filter(_is_noisy, undecided)]
     applies = {
-        "clearer": not all(waited),
+        "clearer": bool(noisy),
+        "host": any(c.without_host for c in undecided),
         "unsure": any(not c.reason for c in undecided),
-        "waited": any(waited),
-        "together": any(c.is_beyond and not c.reason.startswith(WAITED) for c in undecided),
+        "waited": any(c.reason.startswith(WAITED) for c in undecided),
+        "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
     }
-    again = clearer(header, both=gate.baseline is not None and not absent)
-    return _texts(applies, clearer=again, waited=WAITED_HINT)
+    more, _ = _foresee(gate)
+    both = gate.baseline is not None and not absent
+    again = clearer(header, both, more[0] if more else 0)
+    return _texts(applies, clearer=again, waited=WAITED_HINT, host=HOST_HINT)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -303,7 +335,7 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
         "outcome": check.outcome.replace(" ", "_"),
         "value": check.estimate,
         "limit": _limit(check),
-        "reason": check.reason or None,
+        "reason": _reason(check) or None,
     }
 
 

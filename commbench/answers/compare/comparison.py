@@ -313,7 +313,9 @@ class HostFigure(NamedTuple):
 
 
 FIGURES = (
-    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True, ratio.LATENCY),
+    HostFigure(
+        "a message between processes", lambda b: b.host_round_trip_s, 0.12, True, ratio.LATENCY
+    ),
     HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True, ratio.BANDWIDTH),
     HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )

@@ -100,24 +100,21 @@ class PooledRatio(NamedTuple):
         """It as one of so many ranges (or rows, where it is one): `slower`, `faster`, and what the
         5th percentiles say, only where that holds with 95 % for all of them together."""
 
-        def hold(found: Estimate | None, verdict: str, is_alone: bool = False) -> str:
+        def hold(found: Estimate | None, verdict: str, host: HostEffect = self.host) -> str:
             if not found or verdict not in stats.CHANGED:
                 return verdict
-            found = stats.hold_together(self.host.without(found), number, self.degrees)
-            found = found if is_alone else self.host.widen(found)
+            found = host.widen(stats.hold_together(found, number, self.degrees))
             return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
 
-        verdict = hold(self.ratio, self.verdict)
-        of_calm = hold(self.undisturbed, self.undisturbed_verdict)
+        plain, calm = map(self.host.without, (self.ratio, self.undisturbed))
+        verdict = hold(plain, self.verdict)
         others = number if verdict != self.verdict else 0
-        alone = ""
-        if verdict == stats.UNDECIDED and not self.waited and not others:
-            plain = self.host.without(self.ratio)
-            alone = hold(plain, stats.decide(plain, tolerance), is_alone=True)
+        alone = hold(plain, stats.decide(plain, tolerance), NO_EFFECT)
+        is_hidden = verdict == stats.UNDECIDED != alone and not (others or self.waited)
         return self._replace(
-            verdict=verdict, undisturbed_verdict=of_calm, others=others,
-            without_host=alone if alone != stats.UNDECIDED else "",
-        )
+            verdict=verdict, undisturbed_verdict=hold(calm, self.undisturbed_verdict),
+            others=others, without_host=alone * is_hidden,
+        )  # fmt: skip
 
     @property
     def smallest_difference(self) -> float | None:
@@ -128,7 +125,9 @@ class PooledRatio(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
-        return fields_of(self, "smallest_difference", "reason", without=("others", "degrees"))
+        return fields_of(
+            self, "smallest_difference", "reason", without=("others", "degrees", "host")
+        )
 
 
 class _LogRatio(NamedTuple):
@@ -222,9 +221,7 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     )  # fmt: skip
 
 
-def _pool_logs(
-    found: Sequence[_LogRatio], fraction: float, host: HostEffect
-) -> Estimate | None:
+def _pool_logs(found: Sequence[_LogRatio], fraction: float, host: HostEffect) -> Estimate | None:
     """The pooled ratio of some rows; None of no row. `fraction` is the quantile of the times that
     the ratios compare."""
     if not found:

@@ -27,7 +27,7 @@ from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
-HOST = "the host itself differs, {} without that"
+HOST = "the host itself differs; without that {}"
 """Why what the same host would decide is undecided."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 FEWEST = 4
@@ -53,13 +53,13 @@ class HostEffect(NamedTuple):
     least: float = 1.0
     most: float = 1.0
 
-    def widen(self, found: Estimate) -> Estimate:
+    def widen(self, found: Estimate | None) -> Estimate | None:
         """The ratio of two times, with an interval that leaves to the host what it may cause."""
         return self._replace(least=1 / self.least, most=1 / self.most).without(found)
 
-    def without(self, found: Estimate) -> Estimate:
+    def without(self, found: Estimate | None) -> Estimate | None:
         """The ratio with the interval that it had before it was widened."""
-        if not found.has_interval:
+        if found is None or not found.has_interval:
             return found
         low, high = found.ends
         return Estimate(found.value, low * self.most, high * self.least)
@@ -110,7 +110,7 @@ class ComparedRow(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples"))
+        found = fields_of(self, without=("kind", "a", "b", "samples", "host"))
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
@@ -204,7 +204,7 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     if row.ratio is None:
         return None
     launches = row.a.launches, row.b.launches
-    found = row.host.without(row.ratio)
+    found = row.host.without(row.ratio) or row.ratio
     found = stats.hold_together(found, number, statistics.launch_degrees(*launches))
     return widen(found, row.a, row.b, row.host, stats.factor_of_all(number))
 
@@ -214,20 +214,18 @@ def widen(
 ) -> Estimate | None:
     """The ratio of times of two rows of results, with an interval that covers what their launches
     and the host leave unsure."""
-    if found is None:
-        return None
     return host.widen(widen_for_launches(found, (a.launches, b.launches), a.backend, factor))
 
 
 def widen_for_launches(
-    found: Estimate, launches: Sequence[int | None], backend: str, factor: float = Z
-) -> Estimate:
+    found: Estimate | None, launches: Sequence[int | None], backend: str, factor: float = Z
+) -> Estimate | None:
     """The ratio of times from so many launches each. The interval of a single launch does not know
     by how much launches differ: if one side is single, and the ratio is not farther from 1 than
     that of equal runs usually is (95 %; `factor` is that of the interval), its interval covers
     that."""
     numbers = [number for number in launches if number]
-    if 1 not in numbers or not found.has_interval:
+    if 1 not in numbers or found is None or not found.has_interval:
         return found
     usual = factor * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
     if abs(log(found.value)) > usual:
@@ -254,7 +252,7 @@ MOST_FORESEEN = 32
 
 
 def foresee(
-    ratios: Sequence[Estimate], launches: Sequence[int | None], tolerance: float
+    ratios: Sequence[Estimate | None], launches: Sequence[int | None], tolerance: float
 ) -> tuple[int, float] | None:
     """With how many launches of each side all these ratios would be known within half of the
     tolerance, if launches differ as they do here, at most MOST_FORESEEN; and within which part they
@@ -262,7 +260,8 @@ def foresee(
 
     A narrower interval than the tolerance is needed, since equal runs differ by up to it.
     """
-    half = max((log(high / low) / 2 for low, high in (e.ends for e in ratios) if low), default=0.0)
+    ends = (found.ends for found in ratios if found)
+    half = max((log(high / low) / 2 for low, high in ends if low), default=0.0)
     known = [number for number in launches if number and number > 1]
     now = hypot(*map(statistics.launch_factor, known))
     number, found = 2 * max(known, default=MOST_FORESEEN), None

@@ -142,7 +142,7 @@ def test_without_a_change_of_the_host_the_setting_is_slower(
 def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
     found = compared(1.2, {"clock_mhz": 1980}, {"clock_mhz": 1600})
     assert verdicts(found) == {"undecided"}
-    ((takes, ratio),) = found.host_changes
+    ((takes, ratio, _),) = found.host_changes
     assert (takes, ratio.value) == ("a clock of the GPUs", pytest.approx(1980 / 1600))
 
 
