@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -110,22 +111,25 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
-    foreseen = comparing.foreseen(*_foresee(gate))
-    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}. {foreseen}".rstrip()
+    said = f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+    return " ".join([said, *_foresee(gate)[1]])
 
 
-def _foresee(gate: GateResult) -> tuple[tuple[int, float] | None, float]:
-    """What more launches would show of the rows that are undecided for their noise, and the least
-    limit."""
+def _foresee(gate: GateResult) -> tuple[int, list[str]]:
+    """How many launches are proposed for the rows that are undecided for their noise, and what
+    these would show; 0 and nothing where none are."""
     results = [r for r in gate.results if r.outcome == NO_VERDICT and r.rule.limit.needs_baseline]
-    if not (gate.comparison and results):
-        return None, 0.0
     noisy = {check.case for r in results for check in r.checks.others if _is_noisy(check)}
-    ratios = [
-        r.host.without(r.ratio) for r in gate.comparison.rows if r.ratio and r.b.case in noisy
-    ]
-    limit = min(result.rule.value for result in results) - 1
-    return foresee(ratios, comparing.launches_of_both(gate.comparison), limit), limit
+    rows = gate.comparison.rows if gate.comparison else ()
+    ratios = [row.host.without(row.ratio) for row in rows if row.b.case in noisy]
+    limit = min((result.rule.value for result in results), default=1.0) - 1
+    number, within = foresee(ratios, [*map(comparing.launches_of, gate.runs)], limit)
+    if not number:
+        return 0, []
+    part, allowed = ceil(100 * within), f"{100 * limit:g} %"
+    enough = allowed if part <= 50 * limit else f"{2 * part} %, not for {allowed}"
+    known = f"ratios are known within {part} %: enough for {enough}"
+    return number, [f"With {number} launches each that differ as these do, {known}."]
 
 
 def _is_noisy(check: RowCheck) -> bool:
@@ -269,9 +273,7 @@ def advice(gate: GateResult) -> list[str]:
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
     }
-    more, _ = _foresee(gate)
-    both = gate.baseline is not None and not absent
-    again = clearer(header, both, more[0] if more else 0)
+    again = clearer(header, gate.baseline is not None and not absent, _foresee(gate)[0])
     return _texts(applies, clearer=again, waited=WAITED_HINT, host=HOST_HINT)
 
 

@@ -306,17 +306,14 @@ class HostFigure(NamedTuple):
     usual_spread: float
     """The standard deviation of its log medians between launches on a quiet host (72 launches on
     2 cores; of clocks an assumption)."""
-    is_of_ranks: bool = False
-    """Whether the ranks measure it: their number and their CPU mode change it, too."""
     part: str = ""
-    """See HostChange.part."""
+    """See HostChange.part; empty for what the ranks do not measure, and their number and their CPU
+    mode do not change."""
 
 
 FIGURES = (
-    HostFigure(
-        "a message between processes", lambda b: b.host_round_trip_s, 0.12, True, ratio.LATENCY
-    ),
-    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True, ratio.BANDWIDTH),
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, ratio.LATENCY),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, ratio.BANDWIDTH),
     HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )
 
@@ -328,7 +325,7 @@ def find_host_changes(
     chance, or was not measured. `are_alike`: they have as many ranks, in the same CPU mode."""
     found = []
     for figure in FIGURES if a and b else ():
-        if figure.is_of_ranks and not are_alike:
+        if figure.part and not are_alike:
             continue
         logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
         if not all(logs):
@@ -344,14 +341,17 @@ def find_host_changes(
 def _host_effect(
     changes: Sequence[ratio.HostChange], row: Any, of_kind: Sequence[Any]
 ) -> ratio.HostEffect:
-    """What changes of the host may do to a row of A. Its latency is at most the shortest time of
-    its kind, and its bandwidth the highest: so the rows say which part of its time each is."""
-    if not (changes and row.time_s):
-        return ratio.host_effect(changes)
-    speeds = [each.size_bytes / each.time_s for each in of_kind]
-    latency = min(each.time_s for each in of_kind) / row.time_s
-    bandwidth = row.size_bytes / row.time_s / max(speeds) if any(speeds) else 1.0
-    return ratio.host_effect(changes, latency, bandwidth)
+    """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
+    latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
+    which part of its time each is at most. Together they do not more than the largest change."""
+    parts = dict.fromkeys((ratio.LATENCY, ratio.BANDWIDTH, ""), 1.0)
+    if row.time_s and (highest := max(each.size_bytes / each.time_s for each in of_kind)):
+        parts[ratio.LATENCY] = min(each.time_s for each in of_kind) / row.time_s
+        parts[ratio.BANDWIDTH] = row.size_bytes / row.time_s / highest
+    ratios = [1.0, *(change.ratio.value for change in changes)]
+    more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
+    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
+    return ratio.HostEffect(max(min(ratios), less), min(max(ratios), longer))
 
 
 def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import ceil, inf
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -111,7 +111,7 @@ def known_causes(found: Comparison) -> list[str]:
     likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
-    launches = [number for number in launches_of_both(found) if number]
+    launches = [number for run in (found.a, found.b) if (number := launches_of(run))]
     named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
     words = [each.in_words(a, b) for each in named]
     if len({*launches}) > 1:
@@ -122,16 +122,12 @@ def known_causes(found: Comparison) -> list[str]:
     return [*causes, *diagnostics.waited_sentences(queued)] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
-        f"{_HOST_PARTS[change.part]}."
+        f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
         for change in found.host_changes
     ]
 
 
-_HOST_PARTS = {
-    "": "All intervals allow for it",
-    ratio.LATENCY: "Intervals allow for it, most at small sizes",
-    ratio.BANDWIDTH: "Intervals allow for it, most at large sizes",
-}
+_MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
 
 
 def pooled_sentences(
@@ -346,7 +342,7 @@ def _remarks(found: Comparison) -> list[str]:
 
 def launch_notes(found: Comparison) -> list[str]:
     """That a side is a single launch, and what that means; empty where none is."""
-    single = 1 in launches_of_both(found)
+    single = 1 in (launches_of(found.a), launches_of(found.b))
     if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
         return []
     measure = diagnostics.measure_launches([found.a.header, found.b.header])
@@ -361,32 +357,9 @@ def launches_of(run: LoadedRun) -> int | None:
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
-    noisy = [pooled.host.without(pooled.ratio) for pooled in unsure if not pooled.without_host]
-    more = ratio.foresee(noisy, launches_of_both(found), found.tolerance)
-    texts = [
-        f"{diagnostics.clearer(found.b.header, launches=more[0] if more else 0)}. "
-        f"{foreseen(more, found.tolerance)}Or allow more (--tolerance)."
-    ]
-    hosts = [diagnostics.HOST_HINT] * (len(noisy) < len(unsure))
-    return [*(texts if noisy else []), *hosts]
-
-
-def launches_of_both(found: Comparison) -> tuple[int | None, ...]:
-    """The launches of A and of B."""
-    return tuple(map(launches_of, (found.a, found.b)))
-
-
-def foreseen(more: tuple[int, float] | None, tolerance: float) -> str:
-    """What ratio.foresee says, in a sentence with a space after it; empty for None."""
-    if not more:
-        return ""
-    number, part = more[0], ceil(100 * more[1])
-    limit = f"{100 * tolerance:g} %"
-    enough = limit if 2 * part <= 100 * tolerance else f"{2 * part} %, not for {limit}"
-    return (
-        f"With {number} launches each that differ as these do, ratios are known within {part} %: "
-        f"enough for {enough}. "
-    )
+    hidden = [pooled for pooled in unsure if pooled.without_host]
+    again = f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."
+    return [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:

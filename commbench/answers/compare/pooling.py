@@ -33,13 +33,7 @@ from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import (
-    HOST,
-    NO_EFFECT,
-    ComparedRow,
-    HostEffect,
-    widen,
-)
+from commbench.answers.compare.ratio import HOST, NO_EFFECT, ComparedRow, HostEffect, widen
 from commbench.plan.backends import usual_launch_spread
 from commbench.stats import Estimate
 from commbench.views import cells

@@ -10,7 +10,7 @@ batches: other cases were measured between two batches of a case.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -234,40 +234,22 @@ def widen_for_launches(
     return Estimate(found.value, min(found.ends[0], low), max(found.ends[1], high))
 
 
-def host_effect(
-    changes: Sequence[HostChange], latency: float = 1.0, bandwidth: float = 1.0
-) -> HostEffect:
-    """What changes of the host do to a call, of whose time in A at most these parts are latency
-    and bandwidth. With T = latency + bytes / bandwidth, the change of each counts as much as its
-    part; together not more than the largest."""
-    parts = {LATENCY: latency, BANDWIDTH: bandwidth}
-    ratios = [1.0, *(change.ratio.value for change in changes)]
-    more = [(c.ratio.value - 1) * parts.get(c.part, 1.0) for c in changes]
-    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
-    return HostEffect(max(min(ratios), less), min(max(ratios), longer))
-
-
 MOST_FORESEEN = 32
 """Launches of a run that are proposed, at most."""
 
 
 def foresee(
-    ratios: Sequence[Estimate | None], launches: Sequence[int | None], tolerance: float
-) -> tuple[int, float] | None:
-    """With how many launches of each side all these ratios would be known within half of the
-    tolerance, if launches differ as they do here, at most MOST_FORESEEN; and within which part they
-    would be. None where a side is a single launch, or where more are not proposed.
-
-    A narrower interval than the tolerance is needed, since equal runs differ by up to it.
-    """
-    ends = (found.ends for found in ratios if found)
-    half = max((log(high / low) / 2 for low, high in ends if low), default=0.0)
+    ratios: Sequence[Estimate | None], launches: Sequence[int | None], limit: float
+) -> tuple[int, float]:
+    """With how many launches of each side all these ratios would be known within half of the limit
+    (equal runs differ by up to it, too), at most MOST_FORESEEN, and within what they would be, if
+    launches differ as they do here. 0 where more are not proposed, or a side has only one."""
+    ends = [found.ends for found in ratios if found]
+    half = max((log(high / low) / 2 for low, high in ends if low), default=inf)
     known = [number for number in launches if number and number > 1]
+    number, within = max(known, default=1), inf
     now = hypot(*map(statistics.launch_factor, known))
-    number, found = 2 * max(known, default=MOST_FORESEEN), None
-    while half and len(known) == 2 and number <= MOST_FORESEEN:
-        found = number, exp(half * sqrt(2) * statistics.launch_factor(number) / now) - 1
-        if found[1] <= tolerance / 2:
-            break
+    while len(known) > 1 and within > limit / 2 and 2 * number <= MOST_FORESEEN:
         number *= 2
-    return found
+        within = exp(half * sqrt(2) * statistics.launch_factor(number) / now) - 1
+    return (number, within) if within < 1 else (0, within)
