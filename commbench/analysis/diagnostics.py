@@ -162,9 +162,8 @@ WAITED = "ranks waited for a core most of the time"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
 WAITED_HINT = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
 HOST_HINT = (
-    "More launches do not help where the host differs: measure A and B again in turns (A, B, A, "
-    "B) with nothing else on it; the runs of A must be `same`. `commbench sweep` does so for "
-    "settings."
+    "The host differs, so more launches do not help: measure A and B again in turns (A, B, A, B) "
+    "until the runs of A are `same`. `commbench sweep` does so for settings."
 )
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""

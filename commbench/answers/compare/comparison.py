@@ -205,7 +205,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     is_across = environment.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
-    of_kinds = collect((row_kind(a.rows[i]), a.rows[i]) for i in in_a if a.rows[i].time_s)
+    timed = (a.rows[index] for index in (in_a if changes else ()))
+    of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
         kind = row_kind(first)
@@ -345,7 +346,11 @@ def _host_effect(
     latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
     which part of its time each is at most. Together they do not more than the largest change."""
     parts = dict.fromkeys((ratio.LATENCY, ratio.BANDWIDTH, ""), 1.0)
-    if row.time_s and (highest := max(each.size_bytes / each.time_s for each in of_kind)):
+    if (
+        of_kind
+        and row.time_s
+        and (highest := max(each.size_bytes / each.time_s for each in of_kind))
+    ):
         parts[ratio.LATENCY] = min(each.time_s for each in of_kind) / row.time_s
         parts[ratio.BANDWIDTH] = row.size_bytes / row.time_s / highest
     ratios = [1.0, *(change.ratio.value for change in changes)]

@@ -47,9 +47,9 @@ class System(NamedTuple):
     def name(self) -> str:
         """The system in a few words: `node1, 2 gloo ranks (AMD EPYC; cpu mode quiet)`."""
         where = f" on {self.nodes} hosts" if self.nodes > 1 else ""
-        mode = f"cpu mode {self.cpu_mode}" if self.cpu_mode else ""
-        more = "; ".join(filter(None, (self.hardware, self.fabric, mode)))
-        more += ", GPU shared" * self.gpu_shared
+        mode = self.cpu_mode and f"cpu mode {self.cpu_mode}"
+        shared = "GPU shared" * self.gpu_shared
+        more = "; ".join(filter(None, (self.hardware, self.fabric, shared, mode)))
         return f"{self.node}, {self.ranks} {self.backend} ranks{where}" + f" ({more})" * bool(more)
 
 
