@@ -104,8 +104,8 @@ class ComparedRow(NamedTuple):
     @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
-        found = [getattr(side, "undisturbed", None) for side in (self.b, self.a)]
-        return widen(stats.ratio(*found), self.a, self.b, self.host)
+        b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
+        return widen(stats.ratio(b, a), self.a, self.b, self.host) if a and b else None
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
