@@ -187,9 +187,13 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     squares = sum((value - mean) ** 2 for value in logs)
     is_usual = squares <= (number - 1) * (UNUSUAL * usual_spread) ** 2
     prior = PRIOR_DEGREES if usual_spread and is_usual else 0
-    degrees = prior + number - 1
-    variance = (prior * usual_spread**2 + squares) / degrees
-    return student_quantile(Z, degrees) * sqrt(variance / number)
+    variance = (prior * usual_spread**2 + squares) / (prior + number - 1)
+    return launch_factor(number, prior) * sqrt(variance)
+
+
+def launch_factor(number: int, prior: int = PRIOR_DEGREES) -> float:
+    """Half the 95 % interval of the mean of so many launches over their standard deviation."""
+    return student_quantile(Z, prior + number - 1) / sqrt(number)
 
 
 def launch_degrees(*launches: int | None) -> int:

@@ -122,12 +122,12 @@ def make_document(contents: Contents) -> doc.Document:
 
 def _check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
-    runs, found = _named(gate.runs), checking.document(gate)
+    runs, found = _named(gate.runs[::-1]), checking.document(gate)
     rules = "; ".join(result.rule.title for result in gate.results)
     return Contents(
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
         runs,
-        asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
+        asked=[*zip(("baseline", "checked")[-len(runs) :], runs, strict=True), ("rules", rules)],
     )
 
 

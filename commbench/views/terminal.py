@@ -56,6 +56,8 @@ def blocks_text(blocks: Sequence[doc.Block], is_verbose: bool = False) -> Iterat
                 yield "\n".join([fill(text), *(f"  {clean(line)}" for line in code.split("\n"))])
             case doc.Folded(title, _, hint) if not is_verbose:
                 yield fill(f"{title}; {hint}.", rest="  ") if hint else ""
+            case doc.Folded(_, inner, hint) if hint:  # the title is for who has not asked
+                yield from blocks_text(inner, is_verbose)
             case doc.Section(title, inner) | doc.Folded(title, inner):
                 if inner:
                     parts = filter(None, blocks_text(inner, is_verbose))

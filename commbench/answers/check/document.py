@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from commbench.analysis.diagnostics import (
+    HOST_HINT,
     WAITED,
     WAITED_HINT,
     clearer,
@@ -22,6 +24,7 @@ from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowC
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
+from commbench.answers.compare.ratio import HOST, foresee
 from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
@@ -108,7 +111,31 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
-    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+    said = f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+    return " ".join([said, *_foresee(gate)[1]])
+
+
+def _foresee(gate: GateResult) -> tuple[int, list[str]]:
+    """How many launches are proposed for the rows that are undecided for their noise, and what
+    these would show; 0 and nothing where none are."""
+    results = [r for r in gate.results if r.outcome == NO_VERDICT and r.rule.limit.needs_baseline]
+    noisy = {check.case for r in results for check in r.checks.others if _is_noisy(check)}
+    rows = gate.comparison.rows if gate.comparison else ()
+    ratios = [row.host.without(row.ratio) for row in rows if row.b.case in noisy]
+    limit = min((result.rule.value for result in results), default=1.0) - 1
+    number, within = foresee(ratios, [*map(comparing.launches_of, gate.runs)], limit)
+    if not number:
+        return 0, []
+    part, allowed = ceil(100 * within), f"{100 * limit:g} %"
+    enough = allowed if part <= 50 * limit else f"{2 * part} %, not for {allowed}"
+    known = f"ratios are known within {part} %: enough for {enough}"
+    return number, [f"With {number} launches each that differ as these do, {known}."]
+
+
+def _is_noisy(check: RowCheck) -> bool:
+    """Whether more launches may decide a row."""
+    is_other = check.without_host or check.reason.startswith(WAITED)
+    return check.outcome == UNDECIDED and check.effect in ("", NO_VERDICT) and not is_other
 
 
 # A rule and its rows.
@@ -171,7 +198,13 @@ def why(check: RowCheck) -> str:
         return check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
     effects = {"": "counts neither way", PASS: "counted as pass", FAIL: "counted as fail"}
-    return "; ".join(filter(None, (check.reason or side, effects.get(check.effect))))
+    return "; ".join(filter(None, (_reason(check) or side, effects.get(check.effect))))
+
+
+def _reason(check: RowCheck) -> str:
+    if not check.without_host:
+        return check.reason
+    return HOST.format(f"{'within' if check.without_host == PASS else 'beyond'} the limit")
 
 
 def _outcome(check: RowCheck) -> str:
@@ -228,19 +261,20 @@ def advice(gate: GateResult) -> list[str]:
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
-    waited = [c.reason.startswith(WAITED) for c in undecided]
+    noisy = [*filter(_is_noisy, undecided)]
     applies = {
-        "clearer": not all(waited),
+        "clearer": bool(noisy),
+        "host": any(c.without_host for c in undecided),
         "unsure": any(not c.reason for c in undecided),
-        "waited": any(waited),
-        "together": any(c.is_beyond and not c.reason.startswith(WAITED) for c in undecided),
+        "waited": any(c.reason.startswith(WAITED) for c in undecided),
+        "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
     }
-    again = clearer(header, both=gate.baseline is not None and not absent)
-    return _texts(applies, clearer=again, waited=WAITED_HINT)
+    again = clearer(header, gate.baseline is not None and not absent, _foresee(gate)[0])
+    return _texts(applies, clearer=again, waited=WAITED_HINT, host=HOST_HINT)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -303,7 +337,7 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
         "outcome": check.outcome.replace(" ", "_"),
         "value": check.estimate,
         "limit": _limit(check),
-        "reason": check.reason or None,
+        "reason": _reason(check) or None,
     }
 
 

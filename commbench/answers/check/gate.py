@@ -65,6 +65,8 @@ class RowCheck(NamedTuple):
     interval."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
+    without_host: str = ""
+    """The outcome by its own interval, where it is undecided for what the host did alone."""
 
     def __repr__(self) -> str:
         return f"<RowCheck: {self.case.name}: {self.outcome}, {self.demand}>"
@@ -302,7 +304,11 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
         return _not_measured(rule, row, why, is_unmatched)
     if has_baseline and other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")
-    return _decide(rule, row, estimate, baseline)
+    found = _decide(rule, row, estimate, baseline)
+    if found.outcome == UNDECIDED and rule.limit.needs_baseline:
+        alone = _decide(rule, row, limited.host.without(estimate), baseline).outcome
+        return found._replace(without_host=alone if alone != UNDECIDED else "")
+    return found
 
 
 def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:

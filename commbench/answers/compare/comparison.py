@@ -110,8 +110,8 @@ class Comparison(Result, view="answers.compare.document"):
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
     host_changes: tuple[ratio.HostChange, ...]
-    """In what the host was slower or faster during B; the intervals are widened for it. Empty for
-    different machines."""
+    """In what the host was slower or faster during B; ComparedRow.host has what that may do to a
+    row. Empty for different machines."""
     is_across_machines: bool = False
 
     @cached_property
@@ -120,7 +120,7 @@ class Comparison(Result, view="answers.compare.document"):
         ranges = [
             found
             for _, rows in groupby(self._judged, attrgetter("kind"))
-            for found in pool_kind([*rows], self.tolerance, self.host_changes)
+            for found in pool_kind([*rows], self.tolerance)
         ]
         return tuple(
             each.among(len(self._judged) if each.rows == 1 else len(ranges), self.tolerance)
@@ -205,9 +205,13 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     is_across = environment.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
+    timed = (a.rows[index] for index in (in_a if changes else ()))
+    of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
-        row = ratio.compare_rows(row_kind(first), first, second, tolerance, changes)
+        kind = row_kind(first)
+        host = _host_effect(changes, first, of_kinds.get(kind, ()))
+        row = ratio.compare_rows(kind, first, second, tolerance, host)
         row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
@@ -303,13 +307,14 @@ class HostFigure(NamedTuple):
     usual_spread: float
     """The standard deviation of its log medians between launches on a quiet host (72 launches on
     2 cores; of clocks an assumption)."""
-    is_of_ranks: bool = False
-    """Whether the ranks measure it: their number and their CPU mode change it, too."""
+    part: str = ""
+    """See HostChange.part; empty for what the ranks do not measure, and their number and their CPU
+    mode do not change."""
 
 
 FIGURES = (
-    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True),
-    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True),
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, ratio.LATENCY),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, ratio.BANDWIDTH),
     HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )
 
@@ -321,7 +326,7 @@ def find_host_changes(
     chance, or was not measured. `are_alike`: they have as many ranks, in the same CPU mode."""
     found = []
     for figure in FIGURES if a and b else ():
-        if figure.is_of_ranks and not are_alike:
+        if figure.part and not are_alike:
             continue
         logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
         if not all(logs):
@@ -330,8 +335,28 @@ def find_host_changes(
         half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
         if abs(value) > half:
             change = Estimate(exp(value), exp(value - half), exp(value + half))
-            found.append(ratio.HostChange(figure.takes, change))
+            found.append(ratio.HostChange(figure.takes, change, figure.part))
     return tuple(found)
+
+
+def _host_effect(
+    changes: Sequence[ratio.HostChange], row: Any, of_kind: Sequence[Any]
+) -> ratio.HostEffect:
+    """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
+    latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
+    which part of its time each is at most. Together they do not more than the largest change."""
+    parts = dict.fromkeys((ratio.LATENCY, ratio.BANDWIDTH, ""), 1.0)
+    if (
+        of_kind
+        and row.time_s
+        and (highest := max(each.size_bytes / each.time_s for each in of_kind))
+    ):
+        parts[ratio.LATENCY] = min(each.time_s for each in of_kind) / row.time_s
+        parts[ratio.BANDWIDTH] = row.size_bytes / row.time_s / highest
+    ratios = [1.0, *(change.ratio.value for change in changes)]
+    more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
+    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
+    return ratio.HostEffect(max(min(ratios), less), min(max(ratios), longer))
 
 
 def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:

@@ -15,6 +15,7 @@ from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
+from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
@@ -121,9 +122,12 @@ def known_causes(found: Comparison) -> list[str]:
     return [*causes, *diagnostics.waited_sentences(queued)] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
-        "All intervals are widened for it."
+        f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
         for change in found.host_changes
     ]
+
+
+_MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
 
 
 def pooled_sentences(
@@ -150,8 +154,8 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
-    ratio = cells.ratio_with_interval_text(pooled.undisturbed)
-    what = f"; calls that hardly anything disturbed (5th percentile) take {ratio} times as long"
+    times = cells.ratio_with_interval_text(pooled.undisturbed)
+    what = f"; calls that hardly anything disturbed (5th percentile) take {times} times as long"
     if pooled.verdict == stats.UNDECIDED and calm in stats.CHANGED:
         return f"{what}, so more launches may decide it"
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
@@ -352,9 +356,10 @@ def launches_of(run: LoadedRun) -> int | None:
 
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
-    if all(pooled.verdict != stats.UNDECIDED or pooled.waited for pooled in found.pooled):
-        return []
-    return [f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."]
+    unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
+    hidden = [pooled for pooled in unsure if pooled.without_host]
+    again = f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."
+    return [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:

@@ -33,14 +33,10 @@ from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import (
-    ComparedRow,
-    HostChange,
-    widen_for_host,
-    widen_for_launches,
-)
+from commbench.answers.compare.ratio import HOST, NO_EFFECT, ComparedRow, HostEffect, widen
 from commbench.plan.backends import usual_launch_spread
 from commbench.stats import Estimate
+from commbench.views import cells
 from commbench.views.formats import fields_of
 
 _CHANGE_SIGMA = 3.0
@@ -73,6 +69,10 @@ class PooledRatio(NamedTuple):
     """Among how many ranges, or rows, it is undecided, although by itself it would not be."""
     degrees: int = 0
     """Of freedom of the interval, by statistics.launch_degrees."""
+    host: HostEffect = NO_EFFECT
+    """For which both ratios are widened."""
+    without_host: str = ""
+    """The verdict without that, where it is undecided for that alone."""
 
     def covers(self, row: ComparedRow) -> bool:
         """Whether it is of a row."""
@@ -84,6 +84,9 @@ class PooledRatio(NamedTuple):
         which = "" if self.waited == self.rows else f" in {self.waited} of {self.rows} rows"
         if self.waited:
             return f"{WAITED}{which}"
+        if self.without_host:
+            alone = cells.ratio_with_interval_text(self.host.without(self.ratio))
+            return HOST.format(f"{alone}: {self.without_host}")
         which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
         return f"beyond the tolerance, but not for {which}" if self.others else ""
 
@@ -91,16 +94,21 @@ class PooledRatio(NamedTuple):
         """It as one of so many ranges (or rows, where it is one): `slower`, `faster`, and what the
         5th percentiles say, only where that holds with 95 % for all of them together."""
 
-        def hold(found: Estimate | None, verdict: str) -> str:
+        def hold(found: Estimate | None, verdict: str, host: HostEffect = self.host) -> str:
             if not found or verdict not in stats.CHANGED:
                 return verdict
-            found = stats.hold_together(found, number, self.degrees)
+            found = host.widen(stats.hold_together(found, number, self.degrees))
             return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
 
-        verdict = hold(self.ratio, self.verdict)
-        of_calm = hold(self.undisturbed, self.undisturbed_verdict)
+        plain, calm = map(self.host.without, (self.ratio, self.undisturbed))
+        verdict = hold(plain, self.verdict)
         others = number if verdict != self.verdict else 0
-        return self._replace(verdict=verdict, undisturbed_verdict=of_calm, others=others)
+        alone = hold(plain, stats.decide(plain, tolerance), NO_EFFECT)
+        is_hidden = verdict == stats.UNDECIDED != alone and not (others or self.waited)
+        return self._replace(
+            verdict=verdict, undisturbed_verdict=hold(calm, self.undisturbed_verdict),
+            others=others, without_host=alone * is_hidden,
+        )  # fmt: skip
 
     @property
     def smallest_difference(self) -> float | None:
@@ -111,7 +119,9 @@ class PooledRatio(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
-        return fields_of(self, "smallest_difference", "reason", without=("others", "degrees"))
+        return fields_of(
+            self, "smallest_difference", "reason", without=("others", "degrees", "host")
+        )
 
 
 class _LogRatio(NamedTuple):
@@ -124,9 +134,7 @@ class _LogRatio(NamedTuple):
     row: ComparedRow
 
 
-def pool_kind(
-    rows: Sequence[ComparedRow], tolerance: float, host_changes: Sequence[HostChange] = ()
-) -> list[PooledRatio]:
+def pool_kind(rows: Sequence[ComparedRow], tolerance: float) -> list[PooledRatio]:
     """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
@@ -137,11 +145,11 @@ def pool_kind(
     ranges: list[list[ComparedRow]] = []
     found: list[PooledRatio] = []
     for within in _cut(rows, log(1 + tolerance)):
-        pooled = _pool(within, tolerance, host_changes)
+        pooled = _pool(within, tolerance)
         while found and found[-1].verdict == pooled.verdict in (stats.SAME, stats.UNDECIDED):
             found.pop()
             within = ranges.pop() + within
-            pooled = _pool(within, tolerance, host_changes)
+            pooled = _pool(within, tolerance)
         ranges.append(within)
         found.append(pooled)
     return found
@@ -182,18 +190,18 @@ def _log_ratio(row: ComparedRow, times: str) -> _LogRatio | None:
     return _LogRatio(value, deviation * deviation + _LEAST_VARIANCE, low, high, row)
 
 
-def _pool(
-    rows: Sequence[ComparedRow], tolerance: float, host_changes: Sequence[HostChange]
-) -> PooledRatio:
+def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     """One range of sizes."""
     known, calm = (
         [found for row in rows if (found := _log_ratio(row, times))]
         for times in ("time", "undisturbed")
     )
-    pooled = _pool_logs(known, 0.5, host_changes)
+    effects = [row.host for row in rows]
+    host = HostEffect(min(e.least for e in effects), max(e.most for e in effects))
+    pooled = _pool_logs(known, 0.5, host)
     if pooled is None:  # no row has an interval
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
-    undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host_changes)
+    undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host)
     sizes = [named_bytes(row.a) for row in rows]
     waited = sum(bool(row.waited) for row in rows)
     verdicts = [
@@ -203,13 +211,11 @@ def _pool(
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
         undisturbed, verdicts[1] if undisturbed else "", waited,
-        degrees=statistics.launch_degrees(rows[0].a.launches, rows[0].b.launches),
+        degrees=statistics.launch_degrees(rows[0].a.launches, rows[0].b.launches), host=host,
     )  # fmt: skip
 
 
-def _pool_logs(
-    found: Sequence[_LogRatio], fraction: float, host_changes: Sequence[HostChange]
-) -> Estimate | None:
+def _pool_logs(found: Sequence[_LogRatio], fraction: float, host: HostEffect) -> Estimate | None:
     """The pooled ratio of some rows; None of no row. `fraction` is the quantile of the times that
     the ratios compare."""
     if not found:
@@ -221,11 +227,8 @@ def _pool_logs(
         half = max(half, hypot(*(_half_of_launches(found, weights, fraction, n) for n in (0, 1))))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
-    a, b = found[0].row.a, found[0].row.b
     pooled = Estimate(exp(value), exp(low), exp(high))
-    return widen_for_host(
-        widen_for_launches(pooled, (a.launches, b.launches), a.backend), host_changes
-    )
+    return widen(pooled, found[0].row.a, found[0].row.b, host)
 
 
 def random_effects(

@@ -10,7 +10,7 @@ batches: other cases were measured between two batches of a case.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -27,17 +27,45 @@ from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
+HOST = "the host itself differs; without that {}"
+"""Why what the same host would decide is undecided."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""
 
 
+LATENCY, BANDWIDTH = "latency", "bandwidth"
+
+
 class HostChange(NamedTuple):
-    """A figure that differs between two runs by more than chance."""
+    """A figure of the host that differs between two runs by more than chance."""
 
     takes: str
     ratio: Estimate
     """That of B over that of A."""
+    part: str = ""
+    """The part of the time of a call that it changes, LATENCY or BANDWIDTH; empty: the whole."""
+
+
+class HostEffect(NamedTuple):
+    """How many times as long a call may take for the host alone."""
+
+    least: float = 1.0
+    most: float = 1.0
+
+    def widen(self, found: Estimate | None) -> Estimate | None:
+        """The ratio of two times, with an interval that leaves to the host what it may cause."""
+        return self._replace(least=1 / self.least, most=1 / self.most).without(found)
+
+    def without(self, found: Estimate | None) -> Estimate | None:
+        """The ratio with the interval that it had before it was widened."""
+        if found is None or not found.has_interval:
+            return found
+        low, high = found.ends
+        return Estimate(found.value, low * self.most, high * self.least)
+
+
+NO_EFFECT = HostEffect()
 
 
 class ComparedRow(NamedTuple):
@@ -60,6 +88,8 @@ class ComparedRow(NamedTuple):
     """The p-value of the rank test, which does not decide; None where there is none."""
     units: str = ""
     """What the rank test ranked: `launches` or `batches`; empty where there is none."""
+    host: HostEffect = NO_EFFECT
+    """For which both ratios are widened."""
 
     @property
     def either(self) -> Any:
@@ -75,12 +105,12 @@ class ComparedRow(NamedTuple):
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
         b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
-        return stats.ratio(b, a)
+        return widen(stats.ratio(b, a), self.a, self.b, self.host) if a and b else None
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples"))
+        found = fields_of(self, without=("kind", "a", "b", "samples", "host"))
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
@@ -100,23 +130,24 @@ def side_json(row: Any) -> dict[str, Any]:
 
 
 def compare_rows(
-    kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
+    kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    found = stats.ratio(b.time, a.time)
-    found = widen_for_launches(found, (a.launches, b.launches), a.backend)
-    found = widen_for_host(found, host_changes)
+    found = widen(stats.ratio(b.time, a.time), a, b, host)
+    row = ComparedRow(kind, a, b, found, stats.UNDECIDED, host=host)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
-        return ComparedRow(kind, a, b, found, stats.NOT_COMPARED, why)
+        return row._replace(verdict=stats.NOT_COMPARED, reason=why)
     if why := why_undecided(a, b):
-        return ComparedRow(kind, a, b, found, stats.UNDECIDED, why)
-    verdict = stats.decide(found, tolerance)
+        return row._replace(reason=why)
+    verdict, alone = (stats.decide(each, tolerance) for each in (found, host.without(found)))
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
-    why = f"{NO_INTERVAL} of {' and '.join(lacking)}" if lacking else OVERLAP
-    why *= bool(lacking or verdict == stats.UNDECIDED)
-    return ComparedRow(kind, a, b, found, verdict, why)
+    why = f"{NO_INTERVAL} of {' and '.join(lacking)}"
+    if not lacking:
+        why = HOST.format(alone) if alone != stats.UNDECIDED else OVERLAP
+        why *= verdict == stats.UNDECIDED
+    return row._replace(verdict=verdict, reason=why)
 
 
 def why_not_compared(a: Any, b: Any) -> str:
@@ -173,8 +204,17 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     if row.ratio is None:
         return None
     launches = row.a.launches, row.b.launches
-    found = stats.hold_together(row.ratio, number, statistics.launch_degrees(*launches))
-    return widen_for_launches(found, launches, row.a.backend, stats.factor_of_all(number))
+    found = row.host.without(row.ratio) or row.ratio
+    found = stats.hold_together(found, number, statistics.launch_degrees(*launches))
+    return widen(found, row.a, row.b, row.host, stats.factor_of_all(number))
+
+
+def widen(
+    found: Estimate | None, a: Any, b: Any, host: HostEffect, factor: float = Z
+) -> Estimate | None:
+    """The ratio of times of two rows of results, with an interval that covers what their launches
+    and the host leave unsure."""
+    return host.widen(widen_for_launches(found, (a.launches, b.launches), a.backend, factor))
 
 
 def widen_for_launches(
@@ -194,10 +234,22 @@ def widen_for_launches(
     return Estimate(found.value, min(found.ends[0], low), max(found.ends[1], high))
 
 
-def widen_for_host(found: Estimate | None, changes: Sequence[HostChange]) -> Estimate | None:
-    """The ratio of two times, with an interval that leaves to the host what it may have caused."""
-    if found is None or not found.has_interval or not changes:
-        return found
-    factors = [1.0, *(change.ratio.value for change in changes)]
-    low, high = found.ends
-    return Estimate(found.value, low / max(factors), high / min(factors))
+MOST_FORESEEN = 32
+"""Launches of a run that are proposed, at most."""
+
+
+def foresee(
+    ratios: Sequence[Estimate | None], launches: Sequence[int | None], limit: float
+) -> tuple[int, float]:
+    """With how many launches of each side all these ratios would be known within half of the limit
+    (equal runs differ by up to it, too), at most MOST_FORESEEN, and within what they would be, if
+    launches differ as they do here. 0 where more are not proposed, or a side has only one."""
+    ends = [found.ends for found in ratios if found]
+    half = max((log(high / low) / 2 for low, high in ends if low), default=inf)
+    known = [number for number in launches if number and number > 1]
+    number, within = max(known, default=1), inf
+    now = hypot(*map(statistics.launch_factor, known))
+    while len(known) > 1 and within > limit / 2 and 2 * number <= MOST_FORESEEN:
+        number *= 2
+        within = exp(half * sqrt(2) * statistics.launch_factor(number) / now) - 1
+    return (number, within) if within < 1 else (0, within)

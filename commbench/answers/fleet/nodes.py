@@ -161,7 +161,7 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
     ran_as = (row.backend, row.device, row.world_size, row.num_nodes or 1, bool(row.gpu_shared))
 
     def fits(system: System) -> bool:
-        return node_of(system.node) == one.name and system[3:] == ran_as
+        return node_of(system.node) == one.name and system[3:8] == ran_as
 
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
     keys = {case.key() for case in slow}

@@ -138,7 +138,7 @@ def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
 
 
 def _title(found: FittedSeries) -> str:
-    return f"{found.case.title}, {found.series.system.node}"
+    return f"{found.case.title}, {found.series.system.where}"
 
 
 PERCENT = cells.Unit(format_rough_percent)
@@ -204,7 +204,7 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     ]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
-    heading = f"{found.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
+    heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)
 
 

@@ -304,7 +304,7 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     few = [each for each in series if sum(point.counts for point in each.points) < FEWEST]
     fitted = fit_series([each for each in series if each not in few])
     environments = history.environments() if history and fitted else {}
-    rows = [_baseline_row(cases[f.series.case.key()], f, environments) for f in fitted]
+    rows = [_baseline_row(cases[f.series.case.key()], f) for f in fitted]
     notes = []
     if missing := len(cases) - len(rows):
         notes.append(
@@ -335,17 +335,16 @@ def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
     return [point for point in others if not start or point.run.started < start]
 
 
-def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorded]) -> Any:
+def _baseline_row(row: Any, found: FittedSeries) -> Any:
     """The row as it is on the level of the last segment."""
     noise, last = found.fit.noise, found.last
     assert noise and last.level, "a series of FEWEST points has noise"
     variance = noise.deviation**2 + noise.long_run / last.number
     factor = exp(Z * sqrt(variance))
-    newest = environments[found.series.points[last.last].run.environment_id].facts
     level = last.level.value
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
         time_s=level, time_ci_low_s=level / factor, time_ci_high_s=level * factor, **other,
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
-        queued_share=None, warnings="", cpu_mode=newest.get("cpu_mode", row.cpu_mode),
+        queued_share=None, warnings="",
     )  # fmt: skip

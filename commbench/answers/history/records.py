@@ -35,13 +35,21 @@ class System(NamedTuple):
     ranks: int
     nodes: int
     gpu_shared: bool = False
+    cpu_mode: str = ""
+    """Empty where it is not known."""
+
+    @property
+    def where(self) -> str:
+        """The node, and the CPU mode."""
+        return ", ".join(filter(None, (self.node, self.cpu_mode)))
 
     @property
     def name(self) -> str:
-        """The system in a few words: `node1, 2 gloo ranks (AMD EPYC)`."""
+        """The system in a few words: `node1, 2 gloo ranks (AMD EPYC; cpu mode quiet)`."""
         where = f" on {self.nodes} hosts" if self.nodes > 1 else ""
-        more = "; ".join(filter(None, (self.hardware, self.fabric)))
-        more += ", GPU shared" * self.gpu_shared
+        mode = self.cpu_mode and f"cpu mode {self.cpu_mode}"
+        shared = "GPU shared" * self.gpu_shared
+        more = "; ".join(filter(None, (self.hardware, self.fabric, shared, mode)))
         return f"{self.node}, {self.ranks} {self.backend} ranks{where}" + f" ({more})" * bool(more)
 
 
@@ -118,7 +126,7 @@ def find_system(run: LoadedRun, node: str = "") -> System:
     links = filter(None, (fabric.link and fabric.link.name, fabric.nics and fabric.nics.name))
     return System(
         name, hardware, " + ".join(links), first.backend, first.device, first.world_size or 0,
-        first.num_nodes or 1, bool(first.gpu_shared),
+        first.num_nodes or 1, bool(first.gpu_shared), first.cpu_mode or "",
     )  # fmt: skip
 
 

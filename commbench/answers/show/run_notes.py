@@ -94,14 +94,15 @@ def warnings_section(
         is_told = tells_of_waiting(answer)
         shown = [each for each in found if not (is_told and each[1].name == QUEUED)][:MOST_SHOWN]
     rest = [each for each in found if each not in shown]
-    explanations = {
-        f"{w.name}: {w.explanation}{f' Rows: {w.rows}.' if w.rows else ''}": None for _, w in found
-    }
+    explanations: dict[str, str] = {}
+    for run, w in found:
+        explanations.setdefault(w.name, f"{w.name}: {w.explanation}")
+        explanations[w.name] += f" Rows{' of ' * bool(run)}{run}: {w.rows}." if w.rows else ""
     first, others = (
         Items([f"{run}{': ' * bool(run)}{w.name} ({w.which}): {w.message}" for run, w in some])
         for some in (shown, rest)
     )
-    meaning = Section("What the warnings mean", [Items([*explanations])])
+    meaning = Section("What the warnings mean", [Items([*explanations.values()])])
     if are_explained:
         return Section("Warnings", [first, meaning])
     names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in rest)

@@ -118,6 +118,32 @@ def test_the_interval_reaches_as_much_farther_as_the_host_was_slower() -> None:
     assert pooled.undisturbed_verdict == "undecided"
 
 
+# 1 KiB in 0.1 ms, 1 MiB in 0.4 ms: latency is all and at most a quarter of the time, and a 256th
+# of the bandwidth is used and all of it.
+@pytest.mark.parametrize(
+    ("figure", "shares"), [("host_round_trip_s", (1, 0.25)), ("host_copy_s", (1 / 256, 1))]
+)
+def test_a_figure_of_the_host_counts_for_the_part_of_the_time_that_it_changes(
+    figure: str, shares: tuple[float, float]
+) -> None:
+    def measured(name: str, seconds: float) -> Run:
+        samples = [steady(1e-4, 24), steady(4e-4, 24)]
+        return in_memory(name, samples, (1 << 10, 1 << 20), launches=3, **{figure: seconds})
+
+    equal, slower = (compare(measured("a", 1.0), measured("b", s)) for s in (1.0, 1.5))
+    for before, after, share in zip(equal.rows, slower.rows, shares, strict=True):
+        for own in ("ratio", "undisturbed"):
+            value, low, high = getattr(before, own)
+            assert getattr(after, own) == pytest.approx((value, low / (1 + share / 2), high))
+
+
+def test_what_the_same_host_would_decide_is_said_and_no_more_launches_are_advised() -> None:
+    text = " ".join(compared(1.2, host(1), host(1.3)).text().split())
+    assert "undecided, the host itself differs; without that 1.20 (1.1" in text
+    assert ": slower." in text and "measure A and B again in turns" in text
+    assert "--launches" not in text
+
+
 def test_a_host_that_was_faster_is_allowed_for_in_the_other_direction() -> None:
     found = compared(1 / 1.2, host(1.3), host(1))
     assert verdicts(found) == {"undecided"}
@@ -142,7 +168,7 @@ def test_without_a_change_of_the_host_the_setting_is_slower(
 def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
     found = compared(1.2, {"clock_mhz": 1980}, {"clock_mhz": 1600})
     assert verdicts(found) == {"undecided"}
-    ((takes, ratio),) = found.host_changes
+    ((takes, ratio, _),) = found.host_changes
     assert (takes, ratio.value) == ("a clock of the GPUs", pytest.approx(1980 / 1600))
 
 
