@@ -107,12 +107,12 @@ OPS = {
 EXPORT = {
     "run": RUN,
     "format": Option(
-        "FORMAT",
-        "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
-        "autoparallel or inductor.",
+        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
+        "autoparallel or inductor.  [default: by the ending of FILE: .csv, .json, .md, .parquet, "
+        ".prom; else csv]", type=str,
     ),
     "output": NEW_FILE,
-}
+}  # fmt: skip
 IMPORT = {
     "file": argument("FILE", "Output of a tool such as nccl-tests, OSU, IMB or PARAM.", Path),
     **FILE_HINTS,
@@ -128,8 +128,8 @@ REPORT = {
     ),
     "output": NEW_FILE._replace(group=OUTPUT),
     "format": Option(
-        "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
-        "html]", OUTPUT, str,
+        "FORMAT", "html, markdown or text.  [default: by the ending of FILE, else markdown for a "
+        "terminal, and html otherwise]", OUTPUT, str,
     ),
     **LIMITS,
     "rules": RULES_FILE,
