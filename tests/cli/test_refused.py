@@ -171,7 +171,7 @@ REFUSED = {
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance '200%' is not below 100 %
         --format table: --format: unknown format 'table'
-        --params 1M -o buckets: buckets has no ending
+        --params 1M -o buckets: --output buckets has no ending
     """,
     (2, "expect"): """
         : no hardware is given
