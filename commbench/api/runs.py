@@ -232,8 +232,7 @@ def export_parts(
     """What `export` returns, in parts: texts, or one of bytes."""
     from commbench.answers.show.exporters import EXPORT_ENDINGS, EXPORTERS
 
-    chosen = choose_format(format, output, "csv", EXPORT_ENDINGS)
-    write = choose("format", chosen, EXPORTERS)
+    write = choose("format", choose_format(format, output, "csv", EXPORT_ENDINGS), EXPORTERS)
     loaded = load_rows(run, notify=notify)
     schema.tell_incomplete(loaded, notify)
     content = write(loaded)

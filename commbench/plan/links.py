@@ -324,8 +324,7 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
         speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
     if each.isdecimal():
-        hint = f"write {text}G (Gbit/s), or the name of a link: 8xib-ndr"
-        raise wrong_value(text, "has no unit", hint)
+        raise wrong_value(text, "has no unit", f"write {text}G (Gbit/s), or a link: 8xib-ndr")
     try:
         link = parse_peak(each, "rate")
     except UsageError as error:

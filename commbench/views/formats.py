@@ -167,11 +167,9 @@ VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)
 
 
 def choose_format(
-    format_: str | None,
-    output: str | Path | None,
-    usual: str = TEXT,
+    format_: str | None, output: str | Path | None, usual: str = TEXT,
     endings: Mapping[str, str] = ENDINGS,
-) -> str:
+) -> str:  # fmt: skip
     """That format; without a name that of the file's ending, else the usual one. Raises UsageError
     for an ending that has none."""
     if format_ is not None or output is None:

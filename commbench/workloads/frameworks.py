@@ -109,9 +109,8 @@ def generated(
     ranks = sum(len(program.ranks) for program in programs)
     require_within("--ranks-per-node", ranks_per_node, 1, 1e7)
     if ranks % min(ranks_per_node or 1, ranks):
-        raise UsageError(
-            f"--ranks-per-node {ranks_per_node} does not divide {ranks} ranks", "leave it out"
-        )
+        why = f"--ranks-per-node {ranks_per_node} does not divide {ranks} ranks"
+        raise UsageError(why, "leave it out")
     return Workload(
         name, f"generated for {framework}", ranks, groups,
         (Step("step", tuple(programs)),), ranks_per_node, formulas=tuple(formulas),

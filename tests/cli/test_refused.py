@@ -100,7 +100,7 @@ REFUSED = {
         frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
     """,
     (2, "job"): """
-        : missing command ~ write one of these behind it: slurm, kubernetes
+        : missing command ~ write one of these: slurm, kubernetes
         pbs: no such command 'pbs' ~ write one of these: slurm, kubernetes
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
