@@ -90,7 +90,7 @@ class UsageError(CommbenchError):
     def begin_with(self, option: str, given: object) -> None:
         """Put the option that is wrong before the message, unless that names one, and the value as
         it was given."""
-        if not self.about:
+        if not (self.about or self.texts[0].startswith(option)):
             own = next((p for p in _parts(given) if str(p).strip("[]()") == self.value), self.value)
             message = self.texts[0].replace(_quoted(self.value), _quoted(own), 1)
             message = message.removeprefix(f"{option[2:].replace('-', ' ')} ")

@@ -30,7 +30,8 @@ bootstrap() {
         echo "first use: installing commbench$1 and torch into $VENV (some minutes)" >&2
         [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV" || exit 3
         if ! "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-            --constraint "$ROOT/constraints.txt" --editable "$ROOT$1" >&2; then
+            --constraint "$ROOT/constraints.txt" --editable "$ROOT$1" >"$VENV/pip.log" 2>&1; then
+            cat "$VENV/pip.log" >&2
             echo "error: pip could not install commbench$1 into $VENV" >&2
             echo "hint: its messages are above; a package index must be reachable" >&2
             exit 3

@@ -212,7 +212,9 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("run(sizes=1.5)", "sizes=1.5 is not a whole number of bytes", "nearest: 1"),
         ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
         ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
-        ("sweep(vary={'calls': 'a'})", "only one setting", "several"),
+        ("sweep(vary={'calls': 'a'})", "vary: unknown call 'a'", "package.module:name"),
+        ("check(run, max_slowdown=0.1)", "max_slowdown needs a baseline", "against=BASELINE"),
+        ("export(run, output='x.zzz')", "'.zzz' is no ending of a format", "or give format"),
         ("predict('published:h100', ranks=['8', None])", "'8,None' are no numbers of", "8,64"),
         (
             "predict('published:h100', ranks=8, sizes=[1.5])",

@@ -51,6 +51,8 @@ def add(
     incomplete or has no valid row, RecordsError where the history cannot be written.
     """
     added = []
+    if not runs:
+        raise UsageError("there is no run to add", "name at least one run")
     with _open(db, is_written=True) as history:
         for given in runs:
             inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []

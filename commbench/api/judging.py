@@ -13,7 +13,7 @@ from commbench.analysis.environment import ALGORITHMS
 from commbench.answers.expect import curves, expectation
 from commbench.answers.expect.bound import Call
 from commbench.api.runs import export, ignore, load_rows
-from commbench.errors import Interrupted, UsageError
+from commbench.errors import Interrupted, UsageError, wrong_value
 from commbench.plan import links
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
 from commbench.readers.source import ImportHints
@@ -193,6 +193,8 @@ def expect(
         raise UsageError(f"{operation.name} has no bandwidth", "give another --op: all_reduce")
     if algorithm:
         choose("--algorithm", algorithm, dict.fromkeys(ALGORITHMS))
+    if nccl and not nccl.replace(".", "").isdecimal():
+        raise wrong_value(nccl, "is no version", "write for example 2.27.7", "--nccl")
     size_bytes = None if size is None else parse_size(str(size))
     call = Call(
         fabric, operation.name, nodes * per_node, nodes, size_bytes, algorithm or None, nccl or None

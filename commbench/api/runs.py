@@ -14,6 +14,7 @@ from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import as_path, choose
+from commbench.views import formats
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         """Draw bus bandwidth and time against size: see `commbench.plot`."""
         return plot(self, output=output, peak=peak)
 
-    def export(self, format: str = "csv", output: str | Path | None = None) -> str | bytes:
+    def export(self, format: str | None = None, output: str | Path | None = None) -> str | bytes:
         """The rows in another format: see `commbench.export`."""
         return export(self, format, output)
 
@@ -205,7 +206,7 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
 
 def export(
     run: AnyRun,
-    format: str = "csv",
+    format: str | None = None,
     output: str | Path | None = None,
     *,
     notify: Callable[[str], None] = ignore,
@@ -214,20 +215,24 @@ def export(
     curves, nccl-perf, autoparallel, inductor.
 
     Parquet is bytes, every other format is text. With `output` the content is also written to that
-    new file. Raises RecordsError where the file exists.
+    new file, whose ending chooses the format (.csv, .json, .md, .parquet, .prom) unless it is
+    given; without both it is csv. Raises RecordsError where the file exists.
     """
-    parts = [*export_parts(run, format, notify)]
+    where = None if output is None else as_path("output", output)
+    parts = [*export_parts(run, format, where, notify)]
     content: str | bytes = parts[0] if len(parts) == 1 else "".join(parts)
-    if output is not None:
-        write_new(as_path("output", output), content)
+    if where is not None:
+        write_new(where, content)
     return content
 
 
-def export_parts(run: AnyRun, format: str, notify: Callable[[str], None]) -> Iterable[Any]:
+def export_parts(
+    run: AnyRun, format: str | None, output: Path | None, notify: Callable[[str], None]
+) -> Iterable[Any]:
     """What `export` returns, in parts: texts, or one of bytes."""
-    from commbench.answers.show.exporters import EXPORTERS
+    from commbench.answers.show.exporters import EXPORT_ENDINGS, EXPORTERS
 
-    write = choose("format", format, EXPORTERS)
+    write = choose("format", choose_format(format, output, "csv", EXPORT_ENDINGS), EXPORTERS)
     loaded = load_rows(run, notify=notify)
     schema.tell_incomplete(loaded, notify)
     content = write(loaded)
@@ -351,7 +356,8 @@ def report(
     from commbench.api import compare
 
     where = None if output is None else as_path("output", output)
-    format = choose_format(format, where, usual=HTML)
+    texts = {ending: name for ending, name in formats.ENDINGS.items() if name != formats.JSON}
+    format = choose_format(format, where, HTML, texts)
     VIEW_OF_DOCUMENT.require(format)
     found = [_reported(each) for each in what]
     runs = [each for each in found if isinstance(each, LoadedRun)]

@@ -147,6 +147,7 @@ def fsdp(
     """
     from commbench.workloads.frameworks import fsdp_workload
 
+    require_within("replicas", replicas, 1, 1e7)
     return Workload(*fsdp_workload(
         _model(model, None, ranks, blocks=blocks), ranks=ranks, replicas=replicas,
         ranks_per_node=ranks_per_node, dtype=dtype and find_dtype(dtype).name,

@@ -139,6 +139,8 @@ _CLICK_MESSAGES = (
 
 def describe_usage_error(error: Any) -> tuple[str, str]:
     """The message and the hint of a usage error of Typer's Click."""
+    from commbench.runner.run_options import RUN_OPTIONS
+
     # Some errors of Click's parser do not name their command.
     path = f"commbench {sys.argv[1]}" if sys.argv[1:] and sys.argv[1] in COMMANDS else "commbench"
     path = str(error.ctx.command_path) if error.ctx else path
@@ -154,16 +156,15 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
             message = words.format(*found.groups(), parameter=_parameter(error))
             break
     hint = (f"did you mean {guess}? " if guess else "") + f"`{path} --help` lists the options"
-    if path.startswith("commbench job ") and _is_run_option(option):
+    of_run = {flag for each in RUN_OPTIONS.values() for flag in "/".join(each.all_flags).split("/")}
+    if path.startswith("commbench job ") and option in of_run:
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith("is not a whole number"):
         hint = "write a whole number, for example 20"
-    elif message == "missing command":
-        hint = f"write one of these behind it: {', '.join(error.ctx.command.commands)}"
-    elif message.startswith("no such command"):
+    elif message.startswith(("missing command", "no such command")):
         hint = f"write one of these: {', '.join(error.ctx.command.commands)}"
     elif re.match(r"too many arguments: \d+[KMGT]?\b", message) and "sizes" in error.ctx.params:
         hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"
@@ -191,14 +192,6 @@ def _parameter(error: Any) -> str:
     if parameter.param_type_name == "option":
         return str(parameter.opts[0])
     return str(parameter.make_metavar(error.ctx)).strip("[]{}").removesuffix("...")
-
-
-def _is_run_option(option: str) -> bool:
-    """Whether `commbench run` has an option of that name."""
-    from commbench.runner.run_options import RUN_OPTIONS
-
-    flags = (flag for each in RUN_OPTIONS.values() for flag in each.all_flags)
-    return any(option in flag.split("/") for flag in flags)
 
 
 def _example(error: Any) -> str:

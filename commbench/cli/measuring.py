@@ -168,6 +168,7 @@ def print_plan(options: RunOptions) -> None:
     planned = api.plan_run(options)
     line = shlex.join(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
+    require_ready_case(plan)
     first = own.rank * own.ranks_per_node
     host = HostMemory(
         ranks=range(first, first + own.ranks_per_node),
@@ -176,7 +177,6 @@ def print_plan(options: RunOptions) -> None:
     )
     described = plan_document(plan, line, host, planned.summary)
     show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
-    require_ready_case(plan)
 
 
 class _InitPrinter(RunPrinter):

@@ -193,7 +193,7 @@ TRACES = argument(
     "recorder (pickle, JSON), Chakra (JSON), NCCL Inspector. Or the file of a workload.",
     list[Path],
 )
-WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path)
+WORKLOAD_FILE = Option("FILE", "New file to write: step.json.", type=Path)
 MESH = Option(
     "DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8.", type=str, default=...,
     separator=",",
@@ -226,7 +226,7 @@ WORKLOAD_IMPORT = {
 WORKLOAD_DDP = {
     "mesh": MESH._replace(help="Ranks: dp=8."),
     **TRANSFORMER,
-    "dtype": Option("DTYPE", "Of parameters and gradients.", default="float32"),
+    "dtype": Option("DTYPE", "Element type of parameters and gradients.", default="float32"),
     "bucket": Option("SIZE", "bucket_cap_mb as a size.  [default: 25M, the first 1M]"),
     "ranks_per_node": RANKS_PER_NODE,
     "output": WORKLOAD_FILE,
@@ -247,9 +247,9 @@ WORKLOAD_MEGATRON = {
     "seq": Option("TOKENS", "Tokens of a sequence.", type=int, default=4096),
     "micro_batch": Option("N", "Sequences of a micro-batch."),
     "micro_batches": Option("N", "Micro-batches of a step, on each dp rank."),
-    "dtype": Option("DTYPE", "Of activations and parameters."),
-    "reduce_dtype": Option("DTYPE", "In which gradients are reduced.", type=str, default="float32"),
-    "sequence_parallel": Option("", "With tp."),
+    "dtype": Option("DTYPE", "Element type of activations and parameters."),
+    "reduce_dtype": Option("DTYPE", "Element type of reductions.", type=str, default="float32"),
+    "sequence_parallel": Option("", "Sequence parallelism, with tp."),
     "distributed_optimizer": Option("", "Reduce-scatter gradients, gather parameters."),
     "bucket": Option("SIZE", "A bucket of gradients.  [default: Megatron's]", type=str),
     "ranks_per_node": RANKS_PER_NODE,

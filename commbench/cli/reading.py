@@ -118,16 +118,16 @@ def explain(show: Show, what: str, **given: Any) -> None:
     show(api.explain(what, **given, notify=print_status))
 
 
-def export(run: str, format: str, output: Path | None) -> None:
+def export(run: str, format: str | None, output: Path | None) -> None:
     """Write the rows of a run in another format.
 
     \b
-    commbench export results/mine --format json --output mine.json
+    commbench export results/mine --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
     from commbench.api.runs import export_parts
 
-    parts = export_parts(run, format, print_status)
+    parts = export_parts(run, format, output, print_status)
     if output is not None:
         write_new(output, parts)
         print_result(output)

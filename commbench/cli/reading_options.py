@@ -28,7 +28,7 @@ FILE_HINTS = {
 }
 """What describes another tool's file."""
 LIMITS = {
-    "against": Option("BASELINE", "An earlier run; `history`: its level since a step.", RULE),
+    "against": Option("BASELINE", "An earlier run; `history`: since its last change.", RULE),
     "max_slowdown": Option(
         "[OP:][SIZES:]PERCENT", "How much slower a row may be.  [default: 10% with --against]", RULE
     ),
@@ -107,17 +107,17 @@ OPS = {
 EXPORT = {
     "run": RUN,
     "format": Option(
-        "FORMAT",
-        "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
-        "autoparallel or inductor.",
+        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
+        "autoparallel or inductor.  [default: by the ending of FILE: .csv, .json, .md, .parquet, "
+        ".prom; else csv]", type=str,
     ),
     "output": NEW_FILE,
-}
+}  # fmt: skip
 IMPORT = {
     "file": argument("FILE", "Output of a tool such as nccl-tests, OSU, IMB or PARAM.", Path),
     **FILE_HINTS,
     "system": Option("NAME", "Of a file of curves, those of this system.", FOREIGN),
-    "nccl_version": Option("V", "And of this version of NCCL.", FOREIGN),
+    "nccl_version": Option("V", "Of a file of curves, those of this version of NCCL.", FOREIGN),
     "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
@@ -128,8 +128,8 @@ REPORT = {
     ),
     "output": NEW_FILE._replace(group=OUTPUT),
     "format": Option(
-        "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
-        "html]", OUTPUT, str,
+        "FORMAT", "html, markdown or text.  [default: by the ending of FILE, else markdown for a "
+        "terminal, and html otherwise]", OUTPUT, str,
     ),
     **LIMITS,
     "rules": RULES_FILE,
@@ -239,15 +239,14 @@ MODEL_FIT = {
     ),
     "name": Option("NAME", "Name of the machine.  [default: that of FILE]"),
     "ranks_per_node": Option("N", "Ranks on each host, if the file does not say it.", FOREIGN),
-    "ranks": Option("N", "Fit only groups of so many ranks; or of a file that does not say it."),
-    "op": Option("OP", "Fit only this operation; or of a file that does not say it."),
-    "dtype": Option("DTYPE", "Fit only this element type; or of a file that does not say it."),
+    "ranks": Option("N", "Fit only groups of so many ranks; or the ranks of a file without them."),
+    "op": Option("OP", "Fit only this operation; or that of a file without one."),
+    "dtype": Option("DTYPE", "Fit only this element type; or that of a file without one."),
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
-MACHINE = argument("MACHINE", "File that `commbench model fit` wrote.")
-MODEL_SHOW = {"machine": MACHINE, **AS_DOCUMENT}
+MODEL_SHOW = {"machine": argument("MACHINE", "A file of `commbench model fit`."), **AS_DOCUMENT}
 MODEL_PREDICT = {
-    "machine": MACHINE,
+    "machine": argument("MACHINE", "A file of `commbench model fit`, or published:h100."),
     "ranks": Option(
         "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...,
         separator=",",
@@ -285,7 +284,7 @@ EXPECT = {
     "nic": Option("NICS", "Network of a node: 8x400G (Gbit/s), 8xib-ndr, efa, 400GB/s.", HARDWARE),
     "link": Option("SPEED", "Links of an accelerator, one way: 450GB/s, or a name.", HARDWARE),
     "op": Option("OP", "Operation.  [default: all_reduce]"),
-    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 8G.  [default: large]"),
+    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 8G.  [default: any large one]"),
     "algorithm": Option("NAME", "Only figures of this algorithm: ring, tree, nvls, nvlstree."),
     "nccl": Option("VERSION", "Version of NCCL; leaves out figures of newer features."),
     "busbw": Option("SPEED", "Bus bandwidth: 430GB/s.", GIVEN),

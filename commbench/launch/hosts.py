@@ -99,7 +99,7 @@ def find_starter(text: str | None, environment: Mapping[str, str] = os.environ) 
     if known := HOST_STARTERS.get(name := words[0]):
         commands = (each.replace(name, text, 1) for each in (known.command, known.address))
         return known._replace(**dict(zip(("command", "address"), commands, strict=True)))
-    unknown = name_error("starter", text, list(HOST_STARTERS))
+    unknown = name_error("--start", text, list(HOST_STARTERS))
     raise UsageError(unknown.message, f"{unknown.hint}; or a command such as 'ssh -p 2222 {HOST}'")
 
 

@@ -323,7 +323,13 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     if rate := _RATE.fullmatch(each):
         speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
-    link = parse_peak(each, "rate")
+    if each.isdecimal():
+        raise wrong_value(text, "has no unit", f"write {text}G (Gbit/s), or a link: 8xib-ndr")
+    try:
+        link = parse_peak(each, "rate")
+    except UsageError as error:
+        error.value = text
+        raise
     name = f"{number} x " * (number > 1) + link.name.removesuffix(" per node")
     return Nics(
         name, number * link.bytes_per_second, number if several or link.per != NODE else None,

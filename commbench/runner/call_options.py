@@ -120,7 +120,7 @@ class CallOptions:
         plan="numerics", needs=lambda o: o.reduces, chooses_calls=False,
     )  # fmt: skip
     data: str = _what(
-        "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
+        "KIND", f"What --numerics adds up. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
         choices=tuple(DATA), chooses_calls=False,
     )  # fmt: skip
 

@@ -217,7 +217,7 @@ def require_label(label: str) -> None:
             label,
             "cannot be part of a folder's name",
             "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
-            "label",
+            "--label",
         )
 
 

@@ -150,7 +150,8 @@ def restored_process_state() -> Iterator[None]:
     torch: Any = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 0
     if torch:
-        torch.set_num_threads(_compute_threads())
+        text = os.environ.get("OMP_NUM_THREADS", "1")
+        torch.set_num_threads(int(text) if text.isdecimal() and int(text) else 1)
     try:
         yield
     finally:
@@ -166,9 +167,3 @@ def restored_process_state() -> Iterator[None]:
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
-
-
-def _compute_threads() -> int:
-    """OMP_NUM_THREADS, or 1 where that is not a number."""
-    text = os.environ.get("OMP_NUM_THREADS", "1")
-    return int(text) if text.isdecimal() and int(text) else 1

@@ -61,9 +61,14 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
 
 
 def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
+    from commbench.answers.pairs.document import pairs_files
+    from commbench.results.files import path_exists, write_new
+
     listener.ended(run, None)
-    for file in _write_pairs(run):
-        listener.status(f"{file}: pairs of ranks")
+    for name, text in pairs_files(run).items():
+        if not path_exists(path := Path(run.path) / name):
+            write_new(path, text)
+            listener.status(f"{path}: pairs of ranks")
     if options.plots:
         from commbench.answers.show.plots import run_pictures, why_no_picture
         from commbench.views.draw import write_pictures
@@ -85,19 +90,6 @@ def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
     rows = format_count(added.rows, "row")
     rows += f"; {added.waited} do not count: their ranks waited for a core" * bool(added.waited)
     listener.status(f"{added.outcome} in the history {history.path}: {rows}")
-
-
-def _write_pairs(run: Run) -> list[Path]:
-    """Write the CSV files of a run of pairs into its folder, where they do not exist."""
-    from commbench.answers.pairs.document import pairs_files
-    from commbench.results.files import path_exists, write_new
-
-    written = []
-    for name, text in pairs_files(run).items():
-        if not path_exists(path := Path(run.path) / name):
-            write_new(path, text)
-            written.append(path)
-    return written
 
 
 def require_correct(run: Run) -> None:

@@ -121,7 +121,7 @@ def _notes(
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     series = [each for panel in panels for each in panel.series if not each.look.fill]
     shown = {
-        "band" if _is_band(each, has_bands) else "thin vertical line at a point"
+        "band" if _is_band(each, has_bands) else "vertical line at a point"
         for each in series
         if each.has_band and any(e.has_interval for _, e in each.known)
     }
@@ -156,10 +156,11 @@ def _draw_series(
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
         if _is_band(series, has_bands):
-            axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
-                              linewidth=0)  # fmt: skip
+            colour = series.look.colour
+            axes.fill_between(places, lows, highs, facecolor=(colour, pictures.BAND),
+                              edgecolor=(colour, pictures.EDGE), linewidth=0.6)  # fmt: skip
         else:
-            axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7,
+            axes.vlines(places, lows, highs, series.look.colour, linewidth=1.3, alpha=0.8,
                         transform=look["transform"])  # fmt: skip
     values = [estimate.value if estimate else nan for _, estimate in series.points]
     axes.plot(places, values, label=pictures.plain(f" {series.name}"), **look)

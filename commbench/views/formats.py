@@ -166,16 +166,21 @@ VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)
 """Of a document that is there already."""
 
 
-def choose_format(format_: str | None, output: str | Path | None, usual: str = TEXT) -> str:
+def choose_format(
+    format_: str | None, output: str | Path | None, usual: str = TEXT,
+    endings: Mapping[str, str] = ENDINGS,
+) -> str:  # fmt: skip
     """That format; without a name that of the file's ending, else the usual one. Raises UsageError
-    for an ending that is not in ENDINGS."""
+    for an ending that has none."""
     if format_ is not None or output is None:
         return format_ or usual
     ending = Path(output).suffix
-    if ending.lower() not in ENDINGS:
-        problem = f"{ending!r} is no ending of a format" if ending else f"{output} has no ending"
-        raise UsageError(problem, f"end the name in {', '.join(ENDINGS)}, or give --format")
-    return ENDINGS[ending.lower()]
+    if ending.lower() not in endings:
+        problem = f": {ending!r} is no ending of a format" if ending else " has no ending"
+        raise UsageError(
+            f"--output {output}{problem}", f"end the name in {', '.join(endings)}, or give --format"
+        )
+    return endings[ending.lower()]
 
 
 def show(

@@ -31,8 +31,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.6), (1.2, 1.2), (6, 1.5, 1.2, 1.5))
 MOST_BANDS = 4
 """With more curves in one panel, intervals are vertical lines."""
-BAND = 0.18
-"""The opacity of a band, which shows an interval."""
+BAND, EDGE = 0.25, 0.6
+"""The opacity of a band, which shows an interval, and of its edge."""
 
 
 class Look(NamedTuple):

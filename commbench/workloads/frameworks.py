@@ -104,9 +104,15 @@ def generated(
     name: str, framework: str, groups: dict[str, tuple[tuple[int, ...], ...]],
     programs: Sequence[Program], formulas: Iterable[str], ranks_per_node: int | None,
 ) -> Workload:  # fmt: skip
-    """The workload of a step that follows from the rules of a framework; all ranks make calls."""
+    """The workload of a step that follows from the rules of a framework; all ranks make calls.
+    UsageError where they do not fill the hosts."""
+    ranks = sum(len(program.ranks) for program in programs)
+    require_within("--ranks-per-node", ranks_per_node, 1, 1e7)
+    if ranks % min(ranks_per_node or 1, ranks):
+        why = f"--ranks-per-node {ranks_per_node} does not divide {ranks} ranks"
+        raise UsageError(why, "leave it out")
     return Workload(
-        name, f"generated for {framework}", sum(len(program.ranks) for program in programs), groups,
+        name, f"generated for {framework}", ranks, groups,
         (Step("step", tuple(programs)),), ranks_per_node, formulas=tuple(formulas),
     )  # fmt: skip
 

@@ -123,7 +123,7 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Pa
 
 
 WRITE_A_FILE = (
-    "export mine --output PLACE",
+    "export mine --format csv --output PLACE",
     "job slurm --nodes 1 --nproc-per-node 2 --output PLACE -- --op barrier",
     "check mine --max-time 1s --junit PLACE",
 )

@@ -37,6 +37,7 @@ REFUSED = {
         --timeout 0.5: --timeout is 0.5 ~ it must be at least 1
         --sizes 0: --sizes: size '0' is out of range ~ sizes go from 1 byte to 1024T
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
+        --sizes 3 --dry-run: nothing is left to measure: less than one float32
         --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
         --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST
         --label a/b: --label 'a/b' cannot be part of a folder's name ~ use up to 64 letters
@@ -85,7 +86,7 @@ REFUSED = {
         ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
-        --max-slowdown 10%: 'all rows: at most 10 % slower than the baseline' needs ~ --against BASE
+        --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
     """,
@@ -99,7 +100,7 @@ REFUSED = {
         frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
     """,
     (2, "job"): """
-        : missing command ~ write one of these behind it: slurm, kubernetes
+        : missing command ~ write one of these: slurm, kubernetes
         pbs: no such command 'pbs' ~ write one of these: slurm, kubernetes
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
@@ -170,7 +171,7 @@ REFUSED = {
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance '200%' is not below 100 %
         --format table: --format: unknown format 'table'
-        --params 1M -o buckets: buckets has no ending
+        --params 1M -o buckets: --output buckets has no ending
     """,
     (2, "expect"): """
         : no hardware is given
@@ -195,6 +196,8 @@ REFUSED = {
         --busbw nvlink4: --busbw 'nvlink4' is not a bandwidth
         --busbw 480GB/s --algbw 3GB/s: --busbw and --algbw say the same thing
         --time 4ms: --time needs the size of the message
+        --nic 8x400: --nic '8x400' has no unit ~ write 8x400G
+        --nic 8x400Q: --nic: rate '400Q' has an unclear unit 'Q'
         --nic 8x: --nic: rate '8x' has an unclear unit 'x'
         --algorithm rong: unknown --algorithm 'rong'
         --tolerance 20: --tolerance '20' is not a percentage
@@ -212,6 +215,7 @@ REFUSED = {
     (2, PREDICT): """
         : --ranks is missing
         --ranks x: --ranks 'x' are no numbers of ranks
+        --ranks 0: --ranks '0' are no numbers of ranks
         --ranks 8-: --ranks '8-' are no numbers of ranks
         --ranks 1: one rank needs no communication
         --ranks 99999999: --ranks is 99999999 ~ it must be at most 16777216
@@ -230,6 +234,11 @@ REFUSED = {
         --env NCCL_ALGO=RING,TREE --sizes 1K: gloo does not read NCCL_ALGO: the settings would not
         --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
         --vary cpu-mode=quiet,loud: --vary: unknown cpu mode 'loud'
+        --vary cpu-mode=loud: --vary: unknown cpu mode 'loud' ~ known: quiet, plain
+        --sizes 1K: there is only one setting: nothing to compare
+        --sizes 1K --env A=1 --force: there is only one setting: nothing to compare
+        --vary backend=gloo,gloo: there is only one setting: nothing to compare
+        --vary overlap=none,matmul:9: --overlap matmul:9 has no shape MxNxK
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
         --vary colour=red: unknown option to vary 'colour' ~ known: dtype, placement
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?

@@ -110,7 +110,7 @@ def test_words_that_contradict_or_make_no_sense_are_refused(words: str, message:
     ("wish", "message"),
     [
         ({"launcher": "ssh"}, "unknown launcher 'ssh'"),
-        *(({"label": label}, f"label {label!r} cannot be part of a folder's name") for label in (
+        *(({"label": label}, f"--label {label!r} cannot be part of a folder's name") for label in (
             "", "-a", ".a", "..", "a/b", "a b", "line\n", "a\u202eb", "x" * 65,
         )),
         ({"nproc_per_node": 0}, "--nproc-per-node is 0"),

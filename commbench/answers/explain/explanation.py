@@ -148,9 +148,10 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
         except RecordsError:
             if "/" in what or what.endswith(".jsonl") or run_folder.find_sweep(what):
                 raise
+        guess = "".join(error.hint.rpartition("? ")[:2])
         raise UsageError(
             f"{what!r} is neither an operation nor a run",
-            f"{error.hint.partition('known:')[0]}`commbench ops` and `commbench list` name them",
+            f"{guess}`commbench ops` and `commbench list` name them",
         ) from None
 
 

@@ -274,3 +274,8 @@ EXPORTERS: dict[str, Callable[[LoadedRun], str | bytes | Iterable[str]]] = {
     "inductor": inductor_text,
 }
 """What writes the content of a file, or its parts. Bytes are not printed to a terminal."""
+EXPORT_ENDINGS = {
+    ".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet",
+    ".prom": "openmetrics",
+}  # fmt: skip
+"""The format of a file, by the ending of its name."""

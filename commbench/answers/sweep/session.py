@@ -147,6 +147,12 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         arguments.append((*words, f"--nproc-per-node={target.ranks_per_node}"))
         environments.append(tuple(variables))
         backends.append(target.backend)
+    if len(options.settings) < 2:
+        raise errors.UsageError(
+            "there is only one setting: nothing to compare",
+            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
+            "('-' leaves a variable unset)",
+        )
     return runner.Sweep(
         options.settings, tuple(arguments), tuple(environments), options.rounds,
         options.runs[0].seed, options.label or "", options.tolerance, tuple(backends),

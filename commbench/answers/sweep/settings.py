@@ -69,8 +69,7 @@ def make_settings(
 ) -> tuple[Setting, ...]:
     """Every combination of the values of variables and of run options.
 
-    Raises UsageError for what is no variable or cannot be varied, for fewer than two settings and
-    for too many.
+    Raises UsageError for what is no variable or cannot be varied, and for too many settings.
     """
     from commbench.runner.run_options import RUN_OPTIONS, VARIED_OPTIONS
 
@@ -90,12 +89,6 @@ def make_settings(
         guess = f"did you mean --vary {close}? " if close else several
         raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
     count = prod(map(len, [*variables.values(), *options.values()]))
-    if count < 2:
-        raise UsageError(
-            "there is only one setting: nothing to compare",
-            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
-            "('-' leaves a variable unset)",
-        )
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
         raise UsageError(why, "use fewer values")

@@ -296,7 +296,7 @@ def test_the_total_limit_leaves_hosts_undecided(commbench: Commbench, tmp_path: 
     ("words", "expected"),
     [
         (("--hosts", "a,b", "--need", "3"), "--need 3 is not from 1 to 2 hosts"),
-        (("--hosts", "a,b", "--start", "rsh"), "unknown starter 'rsh'"),
+        (("--hosts", "a,b", "--start", "rsh"), "unknown --start 'rsh'"),
         (("--hosts", "a,b", "--start", "ssh '{host}"), "close every quote"),
         ((), "there are no hosts"),
         (("--hosts", "n[1-4]"), "is no name of a node"),

@@ -326,9 +326,6 @@ def parse_settings(variables: list[str], options: list[str]) -> tuple[Setting, .
 @pytest.mark.parametrize(
     ("variables", "options", "message"),
     [
-        (["A=1"], [], "there is only one setting: nothing to compare"),
-        ([], [], "there is only one setting: nothing to compare"),
-        ([], ["backend=gloo,gloo"], "there is only one setting: nothing to compare"),
         (["A"], [], "--env 'A' is not NAME=VALUE,VALUE"),
         (["A="], [], "--env 'A=' is not NAME=VALUE,VALUE"),
         (["A=1,,2"], [], "--env 'A=1,,2' has an empty value"),
