@@ -18,7 +18,8 @@ from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
-from commbench.units import format_share
+from commbench.stats import collect
+from commbench.units import format_count, format_share
 from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
@@ -55,34 +56,52 @@ class Diagnostic(NamedTuple):
     explanation: str
     """What the message means, and what else to do, in sentences."""
     explained_by: tuple[str, ...] = ()
-    """Diagnostics that give the reason. Where one of them applies, this one is not shown."""
+    """Diagnostics that give the reason. Where one of them applies, its message has this one."""
     names: Callable[[ResultRow], Sequence[str]] = lambda _: ()
     """What it is about: variables, counters, ranks, reasons."""
 
-    def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
-        """Message and advice for the rows concerned, each given with its figure."""
-        row, worst = max(concerned, key=lambda found: found[1])
-        plan, is_one = row.header.plan, len(concerned) == 1
-        up_to = "" if is_one else "up to "
-        time = row.time and row.time.estimate
-        over = time.scaled(1 / time.value) if time and time.value else None
-        message = self.message.format(
-            worst,
-            percent=up_to + format_share(worst),
-            capped=up_to + format_share(min(worst, 1.0)),
-            part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
-            longer=f"{up_to}{1 + worst:.3g}",
-            interval=f"{'' if is_one else 'worst of these: '}interval {ratio_interval_text(over)}",
-            backend=plan.backend,
-            names=list_some(self.names(row), 1),
+    def follows_from(self, cause: Diagnostic) -> bool:
+        """Whether it is explained by a diagnostic, or by one that this explains."""
+        return cause.name in self.explained_by or any(
+            each.follows_from(cause) for each in DIAGNOSTICS if each.name in self.explained_by
         )
+
+    def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
+        """Message, what it explains, and advice for the rows concerned, each with its figure."""
+        told = [self._message(concerned)]
+        effects = collect(
+            (effect, (row, figure))
+            for row, _ in concerned
+            for effect, figure in _find_effects(self, row).items()
+        )
+        for effect, rows in effects.items():
+            where = f"in {format_count(len(rows), 'row')} " if len(concerned) > 1 else ""
+            told.append(f"{'so ' * (len(told) == 1)}{where}{effect._message(rows)}")
+        message = ", ".join(told)
         blanks = {name: make for name, make in _BLANKS.items() if f"{{{name}}}" in self.advice}
         advice = {
             self.advice.format_map({name: make(row.header) for name, make in blanks.items()})
             for row, _ in concerned
         }
         todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
-        return message if is_imported(row.header) else message + todo
+        return message if is_imported(concerned[0][0].header) else message + todo
+
+    def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
+        row, worst = max(concerned, key=lambda found: found[1])
+        plan, is_one = row.header.plan, len(concerned) == 1
+        up_to = "" if is_one else "up to "
+        time = row.time and row.time.estimate
+        over = time.scaled(1 / time.value) if time and time.value else None
+        return self.message.format(
+            worst,
+            percent=up_to + format_share(worst),
+            capped=up_to + format_share(min(worst, 1.0)),
+            part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
+            longer=f"{up_to}{1 + worst:.3g}",
+            interval=f"the {'' if is_one else 'worst '}interval is {ratio_interval_text(over)}",
+            backend=plan.backend,
+            names=list_some(self.names(row), 1),
+        )
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -98,6 +117,15 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     found = diagnose_row(row)
     names = {diagnostic.name for diagnostic in found}
     return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
+
+
+def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
+    """The diagnostics of a row that this cause explains, as the first of the row's causes."""
+    found, causes = diagnose_row(row), find_causes(row)
+    return {
+        d: figure for d, figure in found.items()
+        if d not in causes and next(filter(d.follows_from, causes)) is cause
+    }  # fmt: skip
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:

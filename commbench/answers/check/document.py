@@ -53,7 +53,7 @@ def document(gate: GateResult) -> Document:
     answer = [said, *(each for each in causes if not (is_said and tells_of_waiting([each])))]
     warnings = comparing.run_warnings(gate.runs, gate.covers)
     blocks = [
-        warnings_section(warnings, causes),
+        warnings_section(warnings),
         Items(advice(gate), "What to do"),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),

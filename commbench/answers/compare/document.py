@@ -59,7 +59,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
         answer = _answer(only)
-        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]), answer)
+        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]))
         return doc.Document(title, (), answer, [warnings, *_blocks(only)])
     sections: list[doc.Block] = [
         doc.Section(

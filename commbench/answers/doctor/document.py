@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from operator import attrgetter, itemgetter
 
-from commbench.answers.doctor.checkup import QUIET, DoctorReport
+from commbench.answers.doctor.checkup import DoctorReport
 from commbench.answers.doctor.cpu_modes import (
     COMPARISONS,
     FALSE_ALARMS,
@@ -14,7 +14,7 @@ from commbench.answers.doctor.cpu_modes import (
     ModeEffect,
 )
 from commbench.output.text import join_words
-from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
+from commbench.stats import FASTER, SLOWER, UNDECIDED, known, ratio
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -64,18 +64,21 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 
 def _mode_answers(report: DoctorReport) -> Iterator[str]:
-    """Which modes are faster or slower than plain, which are undecided, and what decides them."""
-    # The finding has the figure of quiet.
-    told = [QUIET] * any(found.name == "quiet_slower" for found in report.findings)
-    changed = [
-        f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
-        for effect in report.small
-        if effect.verdict in CHANGED and effect.mode not in told
-    ]
-    if changed:
-        yield f"Small calls in a CPU mode: {join_words(changed)}."
-    unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
-    if unknown and not report.is_short:
+    """Which mode is the best, which are undecided, and what decides them."""
+    if not report.small or report.is_short:
+        return
+    modes, best, stalled = {effect.mode for effect in report.effects}, report.best, ""
+    if best:
+        if best.stalled_share is not None:
+            stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
+        times = f"{cells.ratio_with_interval_text(best.ratio)} times as long as with plain"
+        yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {times}{stalled}."
+    else:
+        if least := min(report.stalled_shares, default=0.0):
+            stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
+        why = f"none is faster than plain in all launches{stalled}"
+        yield f"None of {len(modes)} CPU modes is seen to help: {why}."
+    if unknown := [effect.mode for effect in report.small if effect.verdict == UNDECIDED]:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
