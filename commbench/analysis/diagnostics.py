@@ -19,7 +19,7 @@ from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
 from commbench.stats import collect
-from commbench.units import format_count, format_share
+from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ class Diagnostic(NamedTuple):
             for effect, figure in _find_effects(self, row).items()
         )
         for effect, rows in effects.items():
-            where = f"in {format_count(len(rows), 'row')} " if len(concerned) > 1 else ""
-            told.append(f"{'so ' * (len(told) == 1)}{where}{effect._message(rows)}")
+            part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
+            told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
         message = ", ".join(told)
-        blanks = {name: make for name, make in _BLANKS.items() if f"{{{name}}}" in self.advice}
+        headers = {id(row.header): row.header for row, _ in concerned}.values()
         advice = {
-            self.advice.format_map({name: make(row.header) for name, make in blanks.items()})
-            for row, _ in concerned
+            self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})
+            for header in headers
         }
         todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
         return message if is_imported(concerned[0][0].header) else message + todo

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -336,12 +335,11 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
     return float(is_slow and facts.frequency_driver not in OWN_GOVERNORS)
 
 
-def _slow_loopback(facts: HostFacts, report: DoctorReport, is_busy: bool) -> float | None:
-    """Rate of one core's memory copies over the loopback's, of a host that is busy or is not; None
-    for another one."""
+def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
+    """Rate of one core's memory copies over the loopback's; None on a host that is busy."""
     found = report.ceilings
     others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
-    if not found or is_busy != (others > STILL_QUIET or stolen > STOLEN):
+    if not found or others > STILL_QUIET or stolen > STOLEN:
         return None
     rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
     return rate and rate.value
@@ -382,8 +380,7 @@ FINDINGS: dict[str, tuple[Figure, float]] = {
     "clock_source": (lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0),
     "slow_clock": (lambda f, _: f.clock_read_s, 0.5e-6),
     "slow_governor": (_slow_governor, 0.0),
-    "slow_loopback": (partial(_slow_loopback, is_busy=False), 5.0),
-    "busy_loopback": (partial(_slow_loopback, is_busy=True), 5.0),
+    "slow_loopback": (_slow_loopback, 5.0),
     "narrow_gpu": (_count_gpus(lambda g: 0 < (g.link_width or 0) < (g.most_width or 0)), 0.0),
     "far_gpu": (_count_gpus(lambda gpu: gpu.near_cores == 0), 0.0),
     "gpu_persistence": (_count_gpus(lambda gpu: gpu.persistence is False), 0.0),
