@@ -9,7 +9,7 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,14 +114,18 @@ def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
 
 def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics of a row without those that another of them explains."""
-    found = diagnose_row(row)
+    return _causes_of(diagnose_row(row))
+
+
+def _causes_of(found: Mapping[Diagnostic, float]) -> dict[Diagnostic, float]:
     names = {diagnostic.name for diagnostic in found}
     return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
 
 
 def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics of a row that this cause explains, as the first of the row's causes."""
-    found, causes = diagnose_row(row), find_causes(row)
+    found = diagnose_row(row)
+    causes = _causes_of(found)
     return {
         d: figure for d, figure in found.items()
         if d not in causes and next(filter(d.follows_from, causes)) is cause
@@ -203,11 +207,6 @@ def waited_sentences(queued: Sequence[float | None]) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known."""
     return [f"{WAITED_SENTENCE}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
-
-
-def tells_of_waiting(sentences: Sequence[str]) -> bool:
-    """Whether one of them is that of waited_sentences."""
-    return any(sentence.startswith(WAITED_SENTENCE) for sentence in sentences)
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -78,7 +78,7 @@ def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
     causes = known_causes(found)
-    is_told = diagnostics.tells_of_waiting(causes)
+    is_told = any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
     if len(found.pooled) <= MOST_SENTENCES:
         return [*causes, *pooled_sentences(found, is_told=is_told), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)

@@ -56,7 +56,7 @@ def _answer(report: DoctorReport) -> Iterator[str]:
     elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
-        yield "The check was stopped before its end, so the CPU modes are not compared."
+        yield f"Stopped after {done} of {planned} launches, so the CPU modes are not compared."
     yield from _mode_answers(report)
     if host := report.facts:
         cores = f"{len(host.cores)} of {host.host_cores} cores of {host.host}"
@@ -156,10 +156,6 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
-    done, planned = report.launches
-    if 0 < done < planned and (report.ended or not report.is_short):
-        how = "" if report.ended else ": use more --seconds"
-        notes.append(f"It made {done} of {planned} launches{how}.")
     yield Items(notes)
     if report.modes:
         yield Folded("Every size", [Table("", COLUMNS, _without_verdicts(report.modes))])
