@@ -74,7 +74,7 @@ class Diagnostic(NamedTuple):
             for row, _ in concerned
             for effect, figure in _find_effects(self, row).items()
         )
-        for effect, rows in effects.items():
+        for effect, rows in sorted(effects.items(), key=lambda found: -len(found[1])):
             part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
             told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
         message = ", ".join(told)
