@@ -126,19 +126,23 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return [e.stalled_share for e in self.effects if e.stalled_share is not None]
 
     @property
-    def launches(self) -> tuple[int, int]:
-        """How many launches were made, of how many that were planned."""
-        refused = {trial.mode for trial in self.trials if trial.trouble}
-        done = sum(bool(trial.points) for trial in self.trials)
-        return done, self.request.rounds * (len(cpu_modes.MODES) - len(refused))
+    def refused(self) -> dict[str, CommbenchError]:
+        """Why a mode could not be tried."""
+        return {trial.mode: trial.trouble for trial in self.trials if trial.trouble}
 
     @property
-    def is_short(self) -> bool:
-        """Whether the time ended before each mode had the launches that a verdict needs."""
+    def launches(self) -> tuple[int, int]:
+        """How many launches were made, of how many that were planned."""
+        done = sum(bool(trial.points) for trial in self.trials)
+        return done, self.request.rounds * (len(cpu_modes.MODES) - len(self.refused))
+
+    @property
+    def unjudged(self) -> list[str]:
+        """The modes that had fewer launches than a verdict needs when the time ended."""
         done, planned = self.launches
         tried = Counter(trial.mode for trial in self.trials if trial.points)
-        fewest = min(tried.values(), default=0)
-        return 0 < done < planned and fewest < cpu_modes.FEWEST_LAUNCHES
+        few = [mode for mode in cpu_modes.MODES if tried[mode] < cpu_modes.FEWEST_LAUNCHES]
+        return [mode for mode in few if mode not in self.refused] if 0 < done < planned else []
 
     @property
     def modes(self) -> tuple[cpu_modes.ModeEffect, ...]:
@@ -149,7 +153,7 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     def trouble(self) -> CommbenchError | None:
         """The error to raise after the report: what ended the check, that of a rank that died, or
         why no mode at all could be tried."""
-        troubles = [trial.trouble for trial in self.trials if trial.trouble]
+        troubles = [*self.refused.values()]
         deaths = [error for error in troubles if not isinstance(error, UnavailableError)]
         refusals = [] if any(trial.points for trial in self.trials) else troubles
         return next(filter(None, [self.ended, *deaths, *refusals]), None)
@@ -312,11 +316,6 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _interrupted(_: HostFacts, report: DoctorReport) -> float:
-    """The largest part of calls that were interrupted in a mode."""
-    return max(report.stalled_shares, default=0.0)
-
-
 def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
     """Time in quiet over that in the best mode, if quiet is slower."""
     found = report.slower_quiet
@@ -366,9 +365,9 @@ def _has_low_cap(gpu: Gpu) -> bool:
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
-    "interrupted": (_interrupted, STALLED),
+    "interrupted": (lambda _, r: max(r.stalled_shares, default=None), STALLED),
     "busy_cores": (
-        lambda f, r: None if _interrupted(f, r) > STALLED else OTHERS(f, r),
+        lambda f, r: None if max(r.stalled_shares, default=0) > STALLED else OTHERS(f, r),
         STILL_QUIET,
     ),
     "stolen": (BY_OTHER_MACHINES, STOLEN),

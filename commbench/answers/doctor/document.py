@@ -35,7 +35,7 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
     advice = [f"{found.name}: {found.advice}." for found in report.findings]
-    is_judged = report.trials and not (report.ended or report.is_short)
+    is_judged = report.trials and not (report.ended or report.unjudged)
     tone = BAD if advice else GOOD if is_judged else ""
     return Document(
         "What disturbs measurements on this host",
@@ -49,9 +49,10 @@ def document(report: DoctorReport) -> Document:
 def _answer(report: DoctorReport) -> Iterator[str]:
     yield from (f"{found.message}." for found in report.findings)
     done, planned = report.launches
-    if not report.ended and report.is_short:
+    if not report.ended and report.unjudged:
         found = "" if report.findings else "No problem was found, but the time was short. "
-        few = f"{done} of {planned} launches were made, too few to judge the CPU modes"
+        modes = join_words(report.unjudged)
+        few = f"{done} of {planned} launches were made, too few to judge the CPU modes {modes}"
         yield f"{found}{few}: {_more_seconds(report)}."
     elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
@@ -65,20 +66,19 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 def _mode_answers(report: DoctorReport) -> Iterator[str]:
     """Which mode is the best, which are undecided, and what decides them."""
-    if not report.small or report.is_short:
-        return
     modes, best, stalled = {effect.mode for effect in report.effects}, report.best, ""
     if best:
         if best.stalled_share is not None:
             stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
         times = f"{cells.ratio_with_interval_text(best.ratio)} times as long as with plain"
         yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {times}{stalled}."
-    else:
+    elif report.small and not report.unjudged:
         if least := min(report.stalled_shares, default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
-        why = f"none is faster than plain in all launches{stalled}"
+        why = f"none is faster than plain beyond noise{stalled}"
         yield f"None of {len(modes)} CPU modes is seen to help: {why}."
-    if unknown := [effect.mode for effect in report.small if effect.verdict == UNDECIDED]:
+    unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
+    if unknown and not report.unjudged:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
@@ -153,9 +153,10 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     # Of a check that ended early, the launches are too few to compare the modes.
     effects = _without_verdicts(report.effects) if report.ended else report.effects
     yield Table("", COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
-    refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
-    notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
+    notes += [
+        f"{mode} is not available here: {why.message}." for mode, why in report.refused.items()
+    ]
     yield Items(notes)
     if report.modes:
         yield Folded("Every size", [Table("", COLUMNS, _without_verdicts(report.modes))])
