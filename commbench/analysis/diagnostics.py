@@ -9,7 +9,7 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,7 @@ from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
+from commbench.stats import collect
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -55,34 +56,52 @@ class Diagnostic(NamedTuple):
     explanation: str
     """What the message means, and what else to do, in sentences."""
     explained_by: tuple[str, ...] = ()
-    """Diagnostics that give the reason. Where one of them applies, this one is not shown."""
+    """Diagnostics that give the reason. Where one of them applies, its message has this one."""
     names: Callable[[ResultRow], Sequence[str]] = lambda _: ()
     """What it is about: variables, counters, ranks, reasons."""
 
+    def follows_from(self, cause: Diagnostic) -> bool:
+        """Whether it is explained by a diagnostic, or by one that this explains."""
+        return cause.name in self.explained_by or any(
+            each.follows_from(cause) for each in DIAGNOSTICS if each.name in self.explained_by
+        )
+
     def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
-        """Message and advice for the rows concerned, each given with its figure."""
+        """Message, what it explains, and advice for the rows concerned, each with its figure."""
+        told = [self._message(concerned)]
+        effects = collect(
+            (effect, (row, figure))
+            for row, _ in concerned
+            for effect, figure in _find_effects(self, row).items()
+        )
+        for effect, rows in sorted(effects.items(), key=lambda found: -len(found[1])):
+            part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
+            told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
+        message = ", ".join(told)
+        headers = {id(row.header): row.header for row, _ in concerned}.values()
+        advice = {
+            self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})
+            for header in headers
+        }
+        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        return message if is_imported(concerned[0][0].header) else message + todo
+
+    def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])
         plan, is_one = row.header.plan, len(concerned) == 1
         up_to = "" if is_one else "up to "
         time = row.time and row.time.estimate
         over = time.scaled(1 / time.value) if time and time.value else None
-        message = self.message.format(
+        return self.message.format(
             worst,
             percent=up_to + format_share(worst),
             capped=up_to + format_share(min(worst, 1.0)),
             part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
             longer=f"{up_to}{1 + worst:.3g}",
-            interval=f"{'' if is_one else 'worst of these: '}interval {ratio_interval_text(over)}",
+            interval=f"the {'' if is_one else 'worst '}interval is {ratio_interval_text(over)}",
             backend=plan.backend,
             names=list_some(self.names(row), 1),
         )
-        blanks = {name: make for name, make in _BLANKS.items() if f"{{{name}}}" in self.advice}
-        advice = {
-            self.advice.format_map({name: make(row.header) for name, make in blanks.items()})
-            for row, _ in concerned
-        }
-        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
-        return message if is_imported(row.header) else message + todo
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
@@ -95,9 +114,22 @@ def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
 
 def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics of a row without those that another of them explains."""
-    found = diagnose_row(row)
+    return _causes_of(diagnose_row(row))
+
+
+def _causes_of(found: Mapping[Diagnostic, float]) -> dict[Diagnostic, float]:
     names = {diagnostic.name for diagnostic in found}
     return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
+
+
+def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
+    """The diagnostics of a row that this cause explains, as the first of the row's causes."""
+    found = diagnose_row(row)
+    causes = _causes_of(found)
+    return {
+        d: figure for d, figure in found.items()
+        if d not in causes and next(filter(d.follows_from, causes)) is cause
+    }  # fmt: skip
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:
@@ -179,11 +211,6 @@ def waited_sentences(queued: Sequence[float | None]) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known."""
     return [f"{WAITED_SENTENCE}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
-
-
-def tells_of_waiting(sentences: Sequence[str]) -> bool:
-    """Whether one of them is that of waited_sentences."""
-    return any(sentence.startswith(WAITED_SENTENCE) for sentence in sentences)
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +30,16 @@ SLICES = (
     "proc/sys/kernel/sched_min_granularity_ns",
 )
 """Files with the shortest time slice, in kernels of different age; the first two need root."""
+
+
+class Program(NamedTuple):
+    """All processes of one name that used processor time."""
+
+    name: str
+    cores: float
+    """How many cores they used together."""
+    pids: tuple[int, ...]
+    """The process that used most first."""
 
 
 class HostFacts(NamedTuple):
@@ -69,8 +78,8 @@ class HostFacts(NamedTuple):
     stolen_share: float | None = None
     waiting_share: float | None = None
     """Share of the last 10 s in which some task of the host waited for a processor."""
-    busiest: tuple[tuple[str, float], ...] = ()
-    """Programs that ran during WATCH_S, and how many cores each used."""
+    busiest: tuple[Program, ...] = ()
+    """Programs that ran during WATCH_S."""
     cache_bytes: int | None = None
     """The last-level cache of the first core."""
     cache_cores: int | None = None
@@ -118,16 +127,19 @@ def read_processes(host: Path = procfs.HOST) -> Processes:
     return found
 
 
-def find_busiest(
-    before: Processes, after: Processes, elapsed_s: float
-) -> tuple[tuple[str, float], ...]:
-    """The programs that used most between two readings, with the number of cores that each used."""
-    spent: Counter[str] = Counter()
-    for key, (name, ticks) in after.items():
-        spent[name] += ticks - before.get(key, ("", 0))[1]
+def find_busiest(before: Processes, after: Processes, elapsed_s: float) -> tuple[Program, ...]:
+    """The programs that used most between two readings."""
     total = elapsed_s * os.sysconf("SC_CLK_TCK")
-    shares = [(name, ticks / total) for name, ticks in spent.most_common(MOST_NAMED)]
-    return tuple((name, share) for name, share in shares if share >= NOTEWORTHY_CORES)
+    spent: dict[str, dict[int, float]] = {}
+    for key, (name, ticks) in after.items():
+        if used := ticks - before.get(key, ("", 0))[1]:
+            spent.setdefault(name, {})[key[0]] = used / total
+    programs = [
+        Program(name, sum(own.values()), tuple(sorted(own, key=lambda pid: -own[pid])))
+        for name, own in spent.items()
+    ]
+    programs.sort(key=lambda program: -program.cores)
+    return tuple(each for each in programs[:MOST_NAMED] if each.cores >= NOTEWORTHY_CORES)
 
 
 def read_facts(host: Path = procfs.HOST) -> HostFacts:

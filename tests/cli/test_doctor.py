@@ -66,6 +66,6 @@ def test_interrupted_in_a_launch_it_says_what_it_knows(tmp_path: Path) -> None:
         "error: stopped by SIGINT", "hint: the results until then are printed above",
     ]  # fmt: skip
     assert "loopback TCP, one way" in out and re.search(r"^  plain +to 1 MiB ", out, re.M)
-    assert re.search(r"It made \d+ of 45 launches\.", out)
+    assert re.search(r"Stopped after \d+ of 45 launches,", out)
     assert "No problems" not in out
     assert list(tmp_path.iterdir()) == []

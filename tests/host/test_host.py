@@ -199,7 +199,7 @@ def test_programs_are_named_by_what_they_used_meanwhile(tmp_path: Path) -> None:
     assert facts.read_processes(tmp_path) == {(7, 99): ("a (b) c", 15)}
     old = {(7, 99): ("make", 15), (9, 7): ("cc", 0)}
     new = {(7, 99): ("make", 15 + hertz), (9, 9): ("cc", hertz)}
-    assert facts.find_busiest(old, new, elapsed_s=2.0) == (("make", 0.5), ("cc", 0.5))
+    assert facts.find_busiest(old, new, elapsed_s=2.0) == (("make", 0.5, (7,)), ("cc", 0.5, (9,)))
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from commbench.analysis.diagnostics import (
     HOST_HINT,
     WAITED,
     WAITED_HINT,
+    WAITED_SENTENCE,
     clearer,
-    tells_of_waiting,
     waited_sentences,
 )
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
@@ -53,10 +53,10 @@ def document(gate: GateResult) -> Document:
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
     said, causes = verdict(gate), _causes(gate)
     is_said = WAITED in said  # and what to do is below
-    answer = [said, *(each for each in causes if not (is_said and tells_of_waiting([each])))]
+    answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
     warnings = comparing.run_warnings(gate.runs, gate.covers)
     blocks = [
-        warnings_section(warnings, causes),
+        warnings_section(warnings),
         Items(advice(gate), "What to do"),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),

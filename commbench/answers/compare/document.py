@@ -60,7 +60,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
         answer = _answer(only)
-        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]), answer)
+        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]))
         return doc.Document(title, (), answer, [warnings, *_blocks(only)])
     sections: list[doc.Block] = [
         doc.Section(
@@ -79,7 +79,7 @@ def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
     causes = known_causes(found)
-    is_told = diagnostics.tells_of_waiting(causes)
+    is_told = any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
     if len(found.pooled) <= MOST_SENTENCES:
         return [*causes, *pooled_sentences(found, is_told=is_told), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -19,13 +18,21 @@ from commbench.analysis.diagnostics import more_launches
 from commbench.answers.doctor import cpu_modes
 from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
-from commbench.host.facts import HostFacts, measure_use, read_facts
+from commbench.host.cpu import PLAIN
+from commbench.host.facts import (
+    HostFacts,
+    Program,
+    find_busiest,
+    measure_use,
+    read_facts,
+    read_processes,
+)
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
-from commbench.output.text import read_sections
-from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
-from commbench.units import format_bytes, format_share, format_time
+from commbench.output.text import list_some, read_sections, span
+from commbench.stats import FASTER, SLOWER, ratio
+from commbench.units import format_bytes, format_count, format_share, format_time
 from commbench.validation import require_within
 from commbench.views.cells import ratio_with_interval_text
 from commbench.views.formats import Result, fields_of
@@ -55,6 +62,8 @@ class OtherLoad(NamedTuple):
     others_share: float
     """Used by other programs. The kernel's work for the network belongs to none and is left out."""
     stolen_share: float
+    busiest: tuple[Program, ...] = ()
+    """The programs that used most, of those that ran on until the end."""
 
 
 class Finding(NamedTuple):
@@ -97,19 +106,43 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return tuple(effect for effect in found if effect.verdict)
 
     @property
-    def launches(self) -> tuple[int, int]:
-        """How many launches were made, of how many that were planned."""
-        refused = {trial.mode for trial in self.trials if trial.trouble}
-        done = sum(bool(trial.points) for trial in self.trials)
-        return done, self.request.rounds * (len(cpu_modes.MODES) - len(refused))
+    def best(self) -> cpu_modes.ModeEffect | None:
+        """Small calls in the fastest of the modes that are faster than plain."""
+        faster = [effect for effect in self.small if effect.verdict == FASTER]
+        return min(faster, key=lambda effect: effect.time_s.value, default=None)
 
     @property
-    def is_short(self) -> bool:
-        """Whether the time ended before each mode had the launches that a verdict needs."""
+    def slower_quiet(self) -> cpu_modes.ModeEffect | None:
+        """Calls in quiet, the default, compared with the best mode, or else with plain, if it is
+        slower: small ones, else large ones."""
+        other = self.best.mode if self.best else PLAIN
+        groups = (cpu_modes.SMALL, cpu_modes.LARGE)
+        found = (cpu_modes.compare_mode(self.trials, QUIET, sizes, other) for sizes in groups)
+        return next((each for each in found if each and each.verdict == SLOWER), None)
+
+    @property
+    def stalled_shares(self) -> list[float]:
+        """The part of the calls that were interrupted, in each mode, as far as that is known."""
+        return [e.stalled_share for e in self.effects if e.stalled_share is not None]
+
+    @property
+    def refused(self) -> dict[str, CommbenchError]:
+        """Why a mode could not be tried."""
+        return {trial.mode: trial.trouble for trial in self.trials if trial.trouble}
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """How many launches were made, of how many that were planned."""
+        done = sum(bool(trial.points) for trial in self.trials)
+        return done, self.request.rounds * (len(cpu_modes.MODES) - len(self.refused))
+
+    @property
+    def unjudged(self) -> list[str]:
+        """The modes that had fewer launches than a verdict needs when the time ended."""
         done, planned = self.launches
         tried = Counter(trial.mode for trial in self.trials if trial.points)
-        fewest = min(tried.values(), default=0)
-        return 0 < done < planned and fewest < cpu_modes.FEWEST_LAUNCHES
+        few = [mode for mode in cpu_modes.MODES if tried[mode] < cpu_modes.FEWEST_LAUNCHES]
+        return [mode for mode in few if mode not in self.refused] if 0 < done < planned else []
 
     @property
     def modes(self) -> tuple[cpu_modes.ModeEffect, ...]:
@@ -120,7 +153,7 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     def trouble(self) -> CommbenchError | None:
         """The error to raise after the report: what ended the check, that of a rank that died, or
         why no mode at all could be tried."""
-        troubles = [trial.trouble for trial in self.trials if trial.trouble]
+        troubles = [*self.refused.values()]
         deaths = [error for error in troubles if not isinstance(error, UnavailableError)]
         refusals = [] if any(trial.points for trial in self.trials) else troubles
         return next(filter(None, [self.ended, *deaths, *refusals]), None)
@@ -177,14 +210,17 @@ def _run_steps(
     yield (known := replace(known, ceilings=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     ticks, began, own_s = read_cpu_ticks(facts.cores), time.monotonic(), _read_own_s()
+    processes = read_processes()
     for trial in cpu_modes.try_modes(
         options.ranks, options.rounds, options.seed, deadline, print_status
     ):
         yield (known := replace(known, trials=(*known.trials, trial)))
     if use := measure_use(ticks, read_cpu_ticks(facts.cores)):
-        own_cores = (_read_own_s() - own_s) / (time.monotonic() - began)
+        elapsed_s = time.monotonic() - began
+        own_cores = (_read_own_s() - own_s) / elapsed_s
         others = max(0.0, use.programs_share - own_cores / len(facts.cores))
-        yield replace(known, meanwhile=OtherLoad(others, use.stolen_share))
+        busiest = find_busiest(processes, read_processes(), elapsed_s)
+        yield replace(known, meanwhile=OtherLoad(others, use.stolen_share, busiest))
 
 
 def _read_own_s() -> float:
@@ -205,9 +241,7 @@ STILL_QUIET = 0.1
 STOLEN = 0.05
 """The same, for other virtual machines."""
 STALLED = 0.05
-"""Share of the small calls that may be interrupted."""
-BETTER = 1.25
-"""How many times as fast as in quiet small calls have to be in another mode."""
+"""Share of the calls that may be interrupted."""
 SLOW_GOVERNORS = ("powersave", "conservative")
 OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 """Drivers whose `powersave` still raises the frequency under load."""
@@ -234,21 +268,26 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
     reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
-    busiest = ", ".join(f"{name} {cores:.1f} cores" for name, cores in facts.busiest)
-    which = (
-        f"before the measurement: {busiest}" if busiest else "which ones, cannot be seen from here"
-    )
-    quiet = cpu_modes.compare_mode(report.trials, QUIET, cpu_modes.SMALL)
+    others, slower = OTHERS(facts, report), report.slower_quiet
+    programs = (report.meanwhile and report.meanwhile.busiest) or facts.busiest
+    busiest = [
+        f"{each.name} (pid {list_some([*map(str, each.pids)], 2)}) {each.cores:.1f} cores"
+        for each in programs
+    ]
     return {
         "figure": figure,
         "percent": format_share(figure),
         "time": format_time(figure),
         "facts": facts,
-        "which": which,
-        "quiet": ratio_with_interval_text(quiet and quiet.ratio),
+        "others": "unknown" if others is None else format_share(others),
+        "load": f"{facts.load[0]:.1f}" if facts.load else "unknown",
+        "busiest": ", ".join(busiest) or "none that can be seen from here",
+        "stalled": span(lambda share: f"{100 * share:.0f}", report.stalled_shares or [0.0]),
+        "quiet": ratio_with_interval_text(slower and slower.ratio),
+        "calls": "large" if slower and slower.sizes_bytes == cpu_modes.LARGE else "small",
+        "cores": format_count(facts.host_cores, "core"),
         "governors": ", ".join(facts.governors),
-        "mode": _better(report)[1],
-        "calmer": _calmer(report),
+        "mode": report.best.mode if report.best else PLAIN,
         "launches": more_launches(),
         "reasons": ", ".join(dict.fromkeys(reasons)),
         "shm": format_bytes(system.shm_bytes or 0),
@@ -277,47 +316,16 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _in_quiet(figure: Callable[[cpu_modes.ModeEffect], float | None], verdict: str = "") -> Figure:
-    """A figure of small calls in the mode quiet; None where that has another verdict."""
-
-    def of_small_calls(_: HostFacts, report: DoctorReport) -> float | None:
-        found = cpu_modes.compare_mode(report.trials, QUIET, cpu_modes.SMALL)
-        return figure(found) if found and verdict in ("", found.verdict) else None
-
-    return of_small_calls
+def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
+    """Time in quiet over that in the best mode, if quiet is slower."""
+    found = report.slower_quiet
+    return found.ratio.value if found and found.ratio else None
 
 
-def _better(report: DoctorReport) -> tuple[float, str]:
-    """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
-    that mode; 0 where none is faster than quiet and than plain, as the table of modes says."""
-    effects = [
-        cpu_modes.compare_mode(report.trials, mode, cpu_modes.SMALL, QUIET)
-        for mode in (effect.mode for effect in report.small if effect.verdict == FASTER)
-        if mode != QUIET
-    ]
-    found = [(1 / e.ratio.value, e.mode) for e in effects if e and e.ratio and e.verdict == FASTER]
-    return max(found, default=(0.0, ""))
-
-
-def _calmer(report: DoctorReport) -> cpu_modes.ModeEffect | None:
-    """The fastest of the modes that are beyond noise faster than plain, if small calls are seldom
-    interrupted in it; None where there is none but quiet."""
-    found = [e for e in report.small if e.ratio and e.verdict == FASTER and e.mode != QUIET]
-    best = min(found, key=lambda effect: effect.time_s.value, default=None)
-    return best if best and (best.stalled_share or 0.0) <= STALLED else None
-
-
-def _quiet_stalls(has_calmer: bool) -> Figure:
-    """The share of small calls that are interrupted in quiet, where another mode is calmer, or none
-    is, and nothing else is found of quiet."""
-    of_quiet = _in_quiet(lambda effect: effect.stalled_share, UNDECIDED)
-
-    def figure(facts: HostFacts, report: DoctorReport) -> float | None:
-        is_told = has_calmer and _better(report)[0] > BETTER
-        applies = has_calmer == bool(_calmer(report)) and not is_told
-        return of_quiet(facts, report) if applies else None
-
-    return figure
+def _unsteady(_: HostFacts, report: DoctorReport) -> float | None:
+    """Time of the slowest launch of small calls in quiet over that of the fastest."""
+    own = (effect.time_s.ends for effect in report.small if effect.mode == QUIET)
+    return next((most / least for least, most in own), None)
 
 
 def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
@@ -326,12 +334,11 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
     return float(is_slow and facts.frequency_driver not in OWN_GOVERNORS)
 
 
-def _slow_loopback(facts: HostFacts, report: DoctorReport, is_busy: bool) -> float | None:
-    """Rate of one core's memory copies over the loopback's, of a host that is busy or is not; None
-    for another one."""
+def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
+    """Rate of one core's memory copies over the loopback's; None on a host that is busy."""
     found = report.ceilings
     others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
-    if not found or is_busy != (others > STILL_QUIET or stolen > STOLEN):
+    if not found or others > STILL_QUIET or stolen > STOLEN:
         return None
     rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
     return rate and rate.value
@@ -358,21 +365,21 @@ def _has_low_cap(gpu: Gpu) -> bool:
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
-    "busy_cores": (OTHERS, STILL_QUIET),
+    "interrupted": (lambda _, r: max(r.stalled_shares, default=None), STALLED),
+    "busy_cores": (
+        lambda f, r: None if max(r.stalled_shares, default=0) > STALLED else OTHERS(f, r),
+        STILL_QUIET,
+    ),
     "stolen": (BY_OTHER_MACHINES, STOLEN),
     "throttled": (_throttled, 0.01),
     "cpu_limit": (lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0),
     "few_cores": (lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0),
-    "quiet_slower": (_in_quiet(lambda e: e.ratio and e.ratio.value, SLOWER), 1.05),
-    "quiet_stalls": (_quiet_stalls(has_calmer=False), STALLED),
-    "calmer_mode": (_quiet_stalls(has_calmer=True), STALLED),
-    "better_mode": (lambda _, r: _better(r)[0], BETTER),
-    "unsteady": (_in_quiet(lambda e: e.time_s.ends[1] / e.time_s.ends[0]), 1.5),
+    "quiet_slower": (_quiet_slower, 1.05),
+    "unsteady": (_unsteady, 1.5),
     "clock_source": (lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0),
     "slow_clock": (lambda f, _: f.clock_read_s, 0.5e-6),
     "slow_governor": (_slow_governor, 0.0),
-    "slow_loopback": (partial(_slow_loopback, is_busy=False), 5.0),
-    "busy_loopback": (partial(_slow_loopback, is_busy=True), 5.0),
+    "slow_loopback": (_slow_loopback, 5.0),
     "narrow_gpu": (_count_gpus(lambda g: 0 < (g.link_width or 0) < (g.most_width or 0)), 0.0),
     "far_gpu": (_count_gpus(lambda gpu: gpu.near_cores == 0), 0.0),
     "gpu_persistence": (_count_gpus(lambda gpu: gpu.persistence is False), 0.0),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from operator import attrgetter, itemgetter
 
-from commbench.answers.doctor.checkup import QUIET, DoctorReport
+from commbench.answers.doctor.checkup import DoctorReport
 from commbench.answers.doctor.cpu_modes import (
     COMPARISONS,
     FALSE_ALARMS,
@@ -14,7 +14,7 @@ from commbench.answers.doctor.cpu_modes import (
     ModeEffect,
 )
 from commbench.output.text import join_words
-from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
+from commbench.stats import FASTER, SLOWER, UNDECIDED, known, ratio
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -35,7 +35,7 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
     advice = [f"{found.name}: {found.advice}." for found in report.findings]
-    is_judged = report.trials and not (report.ended or report.is_short)
+    is_judged = report.trials and not (report.ended or report.unjudged)
     tone = BAD if advice else GOOD if is_judged else ""
     return Document(
         "What disturbs measurements on this host",
@@ -49,14 +49,15 @@ def document(report: DoctorReport) -> Document:
 def _answer(report: DoctorReport) -> Iterator[str]:
     yield from (f"{found.message}." for found in report.findings)
     done, planned = report.launches
-    if not report.ended and report.is_short:
+    if not report.ended and report.unjudged:
         found = "" if report.findings else "No problem was found, but the time was short. "
-        few = f"{done} of {planned} launches were made, too few to judge the CPU modes"
+        modes = join_words(report.unjudged)
+        few = f"{done} of {planned} launches were made, too few to judge the CPU modes {modes}"
         yield f"{found}{few}: {_more_seconds(report)}."
     elif not report.findings and not report.ended:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
-        yield "The check was stopped before its end, so the CPU modes are not compared."
+        yield f"Stopped after {done} of {planned} launches, so the CPU modes are not compared."
     yield from _mode_answers(report)
     if host := report.facts:
         cores = f"{len(host.cores)} of {host.host_cores} cores of {host.host}"
@@ -64,18 +65,20 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 
 def _mode_answers(report: DoctorReport) -> Iterator[str]:
-    """Which modes are faster or slower than plain, which are undecided, and what decides them."""
-    # The finding has the figure of quiet.
-    told = [QUIET] * any(found.name == "quiet_slower" for found in report.findings)
-    changed = [
-        f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
-        for effect in report.small
-        if effect.verdict in CHANGED and effect.mode not in told
-    ]
-    if changed:
-        yield f"Small calls in a CPU mode: {join_words(changed)}."
+    """Which mode is the best, which are undecided, and what decides them."""
+    modes, best, stalled = {effect.mode for effect in report.effects}, report.best, ""
+    if best:
+        if best.stalled_share is not None:
+            stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
+        times = f"{cells.ratio_with_interval_text(best.ratio)} times as long as with plain"
+        yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {times}{stalled}."
+    elif report.small and not report.unjudged:
+        if least := min(report.stalled_shares, default=0.0):
+            stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
+        why = f"none is faster than plain beyond noise{stalled}"
+        yield f"None of {len(modes)} CPU modes is seen to help: {why}."
     unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
-    if unknown and not report.is_short:
+    if unknown and not report.unjudged:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
@@ -150,13 +153,10 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     # Of a check that ended early, the launches are too few to compare the modes.
     effects = _without_verdicts(report.effects) if report.ended else report.effects
     yield Table("", COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
-    refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
-    notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
-    done, planned = report.launches
-    if 0 < done < planned and (report.ended or not report.is_short):
-        how = "" if report.ended else ": use more --seconds"
-        notes.append(f"It made {done} of {planned} launches{how}.")
+    notes += [
+        f"{mode} is not available here: {why.message}." for mode, why in report.refused.items()
+    ]
     yield Items(notes)
     if report.modes:
         yield Folded("Every size", [Table("", COLUMNS, _without_verdicts(report.modes))])

@@ -82,14 +82,13 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         found = find_peak_fraction(row, peak) if peak else None
         return found and found.fraction
 
-    is_soak = any(row.header.plan.is_soak for row in rows)
     forms = sorted({row.reference.case.form for row in rows if row.reference})
     return (
         cells.SIZE,
         Column("status", _status, cells.TEXT),
         Column("count", lambda row: row.case.dtype and row.case.count,
                cells.NUMBER, 1),
-        Column("median of\nall calls" if is_soak else "time", time_of, cells.TIME),
+        Column("time", time_of, cells.TIME),
         Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
         Column("p5", lambda row: row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high),
                cells.TIME, 6),

@@ -154,7 +154,6 @@ def document(shown: ShownRun) -> doc.Document:
     command = f"`commbench show {run_notes.typed_name(run)} --warnings`"
     warnings = run_notes.warnings_section(
         [("", warning) for warning in shown.warnings],
-        answer,
         shown.are_warnings_explained,
         f"{command} prints them",
     )

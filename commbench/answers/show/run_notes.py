@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.diagnostics import DIAGNOSTICS, QUEUED, find_causes, tells_of_waiting
+from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
 from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
@@ -80,20 +80,15 @@ def find_warnings(
 
 def warnings_section(
     found: Sequence[tuple[str, RowsWarning]],
-    answer: Sequence[str] = (),
     are_explained: bool = False,
     hint: str = "--verbose prints them",
 ) -> Block:
     """Warnings, each with the name of its run or without one, and what they mean. Unless they
-    `are_explained`, a terminal has the first ones, but for what the `answer` says of ranks that
-    waited, and a line about what the others are."""
+    `are_explained`, a terminal has the first ones, and a line about what the others are."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    shown = [*found]
-    if not are_explained:
-        is_told = tells_of_waiting(answer)
-        shown = [each for each in found if not (is_told and each[1].name == QUEUED)][:MOST_SHOWN]
-    rest = [each for each in found if each not in shown]
+    number = len(found) if are_explained else MOST_SHOWN
+    shown, rest = found[:number], found[number:]
     explanations: dict[str, str] = {}
     for run, w in found:
         explanations.setdefault(w.name, f"{w.name}: {w.explanation}")
@@ -106,8 +101,7 @@ def warnings_section(
     if are_explained:
         return Section("Warnings", [first, meaning])
     names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in rest)
-    number = format_count(len(rest), "more warning" if shown else "warning")
-    title = f"{number}: {list_some([*names], MOST_NAMED)}"
+    title = f"{format_count(len(rest), 'more warning')}: {list_some([*names], MOST_NAMED)}"
     folded = Folded(title, [others, meaning], hint) if rest else Folded(*meaning)
     return Section("Warnings", [first, folded])
 

@@ -111,7 +111,6 @@ _MINUTES = (
 _CASES = (
     cells.SIZE,
     Column("cycles", lambda row: len(row.points), NUMBER, 3),
-    Column("median\nof cycles", attrgetter("time_s"), TIME),
     Column("first", attrgetter("first_s"), TIME, 6),
     Column("last", attrgetter("last_s"), TIME, 6),
     Column("last / first", attrgetter("drift"), cells.RATIO_WITH_INTERVAL),

@@ -62,7 +62,7 @@ def document(result: SweepResult) -> Document:
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
     blocks = [
-        run_notes.warnings_section(_warnings(result), answer),
+        run_notes.warnings_section(_warnings(result)),
         Items(items),
         Items(bits_sentences(result)),
         *(_times(result, points) for points in (steps, others) if points),

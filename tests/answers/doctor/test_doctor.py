@@ -29,7 +29,7 @@ from commbench.answers.doctor.cpu_modes import LARGE, SIZES, ModeEffect, Trial
 from commbench.answers.doctor.document import RULE, VIEW, document
 from commbench.answers.doctor.measure import median_range
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
-from commbench.host.facts import HostFacts
+from commbench.host.facts import HostFacts, Program
 from commbench.host.gpu_system import GpuSystem, Hca
 from commbench.host.gpus import Gpu
 from commbench.plan.plan import Plan
@@ -54,8 +54,6 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
     "busy_cores": [
         {"facts": facts(busy_share=0.5)},
         {"meanwhile": OtherLoad(others_share=0.3, stolen_share=0.0)},
-    ],
-    "busy_cores busy_loopback": [
         {"facts": facts(busy_share=1.0),
          "ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
     ],
@@ -70,12 +68,15 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
         {"facts": facts(physical_cores=1)},
         {"facts": facts(physical_cores=None, cores=(3,))},
     ],
-    "quiet_slower": [{"trials": trials(LOUD)}],
-    "quiet_stalls": [{"trials": trials(NO_GAIN, stalled_share=0.2)}],
-    "calmer_mode": [
-        {"trials": (*trials(CALM), *trials(STALLED, stalled_share=0.2))},
+    "quiet_slower": [
+        {"trials": trials(LOUD)},
+        {"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6) * 2})},
     ],
-    "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6) * 2})}],
+    "interrupted": [
+        {"facts": facts(busy_share=0.5), "trials": trials(NO_GAIN, stalled_share=0.2)},
+        {"trials": (*trials(CALM), *trials(STALLED, stalled_share=0.2))},
+        {"trials": (*trials(NO_GAIN), *trials({"pinned": CALM["plain"]}, stalled_share=0.6))},
+    ],
     "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6) * 2})}],
     "clock_source": [{"facts": facts(clock_source="hpet")}],
     "slow_clock": [{"facts": facts(clock_read_s=2e-6)}],
@@ -190,8 +191,21 @@ def test_the_answer_says_which_modes_are_undecided_and_what_decides(
     request = DoctorOptions(ranks=2, rounds=rounds, seconds=seconds)
     times = TIMES | dict.fromkeys(("pinned", "realtime"), TIMES["quiet"])
     said = document(checkup(trials=trials(times), request=request)).answer
-    assert any(text.startswith("Small calls in a CPU mode: quiet takes 0.4") for text in said)
+    assert any(text.startswith("Best of 5 CPU modes: quiet. Small calls take 0.4") for text in said)
     assert any(f"plain: batch; {advice}" in text for text in said)
+
+
+def test_the_answer_begins_with_what_the_table_shows() -> None:
+    shown = (
+        *trials(NO_GAIN, stalled_share=0.38),
+        *trials({"pinned": CALM["plain"]}, stalled_share=0.65),
+    )
+    host = facts(load=(3.1,), busiest=(Program("python", 1.4, (7, 9, 11)),))
+    said = document(whole(facts=host, trials=shown)).answer
+    assert said[0].startswith("In 38 to 65 % of the calls, depending on the CPU mode, a rank was")
+    assert "3.1 on 8 cores; busiest: python (pid 7, 9 and 1 more) 1.4 cores" in said[0]
+    assert any("None of 3 CPU modes is seen to help: none is" in text for text in said)
+    assert any("calls are interrupted in each (38" in text for text in said)
 
 
 def test_a_check_that_was_too_short_finds_no_host_sound() -> None:
@@ -205,10 +219,10 @@ def test_a_check_that_was_stopped_claims_nothing() -> None:
     stopped = whole(ended=Interrupted("stopped by SIGINT"), facts=facts())
     found = document(stopped)
     assert not any(finding.message in found.answer[0] for finding in whole().findings)
-    assert "stopped" in found.answer[0]
+    assert "Stopped after 18 of 24 launches" in found.answer[0]
     (_, effects) = (block for block in found.blocks if isinstance(block, Table))
     assert {(row.verdict, row.chance) for row in effects.rows} == {("", None)}
-    assert RULE not in notes(stopped) and "use more --seconds" not in notes(stopped)
+    assert RULE not in notes(stopped)
     clock, *_ = document(whole(ended=stopped.ended, facts=facts(clock_source="hpet"))).answer
     assert "hpet" in clock
 
