@@ -136,6 +136,8 @@ _CLICK_MESSAGES = (
 )
 """What Click says, and what commbench says instead; other messages stay as they are."""
 
+_MEANT = {"-o": "--output", "--ranks": "--nproc-per-node"}
+
 
 def describe_usage_error(error: Any) -> tuple[str, str]:
     """The message and the hint of a usage error of Typer's Click."""
@@ -147,7 +149,9 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     option = getattr(error, "option_name", "")
     known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
     guess = known.get(errors.closest(option.lstrip("-"), known, similarity=0.7), "")
-    guess = "--output" if option == "-o" else guess  # only commands that measure have no -o
+    meant = _MEANT.get(option, "")  # commands that do not measure have -o and --ranks
+    if error.ctx and any(meant in each.opts for each in error.ctx.command.params):
+        guess = meant
     error.possibilities = None  # the message would list them all
     text = str(getattr(error, "format_message", error.__str__)())
     message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")
