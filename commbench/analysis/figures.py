@@ -37,7 +37,7 @@ from itertools import chain, pairwise
 from math import inf, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from commbench.analysis.statistics import median, median_ci
+from commbench.analysis.statistics import summarise
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
@@ -111,13 +111,11 @@ def median_of(
 ) -> Estimate | None:
     """The median of samples that come in these batches, with its interval; None without samples.
     `usual_spread` is that of statistics.launch_half_width."""
-    ordered = sorted(chain.from_iterable(samples))
-    middle = median(ordered) if ordered else 0.0
-    if not middle:
+    if not any(map(any, samples)):
         return None
     by_launch = collect(zip((batch.launch for batch in batches), samples, strict=True))
     launches = [sorted(chain.from_iterable(own)) for own in by_launch.values()]
-    return Estimate(middle, *median_ci(samples, launches, usual_spread))
+    return summarise(samples, launches, usual_spread).estimate
 
 
 BUS_BOUND = "bus bandwidth"
@@ -318,8 +316,7 @@ def codec_time(found: Sequence[Numerics]) -> Estimate | None:
     """Seconds of the work of a compressed call without communication: the median with its
     interval; None for another call."""
     launches = [sorted(each.codec_s) for each in found if each.codec_s]
-    samples = sorted(second for each in launches for second in each)
-    return Estimate(median(samples), *median_ci(launches, launches)) if samples else None
+    return summarise(launches, launches).estimate if launches else None
 
 
 def plain_wire_bytes(case: Case) -> float | None:

@@ -9,7 +9,8 @@ many independent samples. Surveys call this cluster sampling. The intervals are 
 design effect.
 
 A run has several launches: what differs between them (placement, connections, memory, the state of
-the host) is fresh in each. An interval covers at least the spread of their medians; see
+the host) is fresh in each. So each launch weighs the same, however many samples it has: in the same
+time a slow one has fewer. An interval covers at least the spread of their medians; see
 launch_half_width.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, chain
+from itertools import accumulate
 from math import ceil, comb, exp, floor, hypot, log, sqrt
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ CONFIDENCE = 0.95
 Z = 1.959963984540054
 """The two-sided 95 % factor of the normal distribution."""
 _EXACT_UP_TO = 1000
+_ROUNDING = 1e-6
+"""Of sums of weights, in samples."""
 ENOUGH_FOR_P95 = 59
 """The largest of n samples exceeds the 95th percentile with probability 1 - 0.95^n >= 0.95."""
 UNDISTURBED = 0.05
@@ -43,6 +46,9 @@ _UNTESTED = 2.0
 """The factor within which the time of a single sample is taken to be."""
 PRIOR_DEGREES = 4
 """Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
+
+UNUSUAL = 2.6
+"""Launches whose spread is so many times the usual one contradict it (5 %, F test)."""
 
 
 class Summary(NamedTuple):
@@ -77,6 +83,51 @@ class Summary(NamedTuple):
         return (self.high - self.low) / (2 * self.median) if self.median else 0.0
 
 
+class _Samples(NamedTuple):
+    """Sorted samples; those of each launch have the same weight together."""
+
+    ordered: Sequence[float]
+    number: float
+    """How many samples of equal weight would tell as much (Kish)."""
+    reached: Sequence[float] = ()
+    """The weight of each and of all before it, `number` at the last; empty where each weighs 1."""
+
+    def at(self, weight: float) -> float:
+        """The first sample at which so much weight is reached."""
+        if self.reached:
+            index = bisect_left(self.reached, weight - _ROUNDING)
+        else:
+            index = ceil(weight - _ROUNDING) - 1
+        return self.ordered[max(0, min(index, len(self.ordered) - 1))]
+
+    def quantile(self, fraction: float) -> float:
+        """The nearest-rank quantile; the median lies between the middle two."""
+        below = self.number * fraction
+        if fraction != 0.5:
+            return self.at(below)
+        return (self.at(below) + self.at(below + 2 * _ROUNDING)) / 2
+
+
+def _weigh(batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]]) -> _Samples:
+    """The samples of some batches, which are those of the launches, each sorted."""
+    launches = [*filter(len, launches)]
+    lengths = [*map(len, launches)]
+    if len({*lengths}) < 2:
+        ordered = launches[0] if len(launches) == 1 else in_order(batches)
+        return _Samples(ordered, len(ordered))
+    number = len(lengths) ** 2 / sum(1 / length for length in lengths)
+    weights = [number / len(lengths) / length for length in lengths]
+    if sum(lengths) < MANY:
+        pairs = sorted((x, w) for own, w in zip(launches, weights, strict=True) for x in own)
+        return _Samples([x for x, _ in pairs], number, [*accumulate(w for _, w in pairs)])
+    import numpy
+
+    whole = numpy.concatenate([numpy.asarray(own) for own in launches])
+    order = whole.argsort(kind="stable")
+    reached = numpy.repeat(weights, lengths)[order].cumsum()
+    return _Samples(whole[order].tolist(), number, reached.tolist())
+
+
 def summarise(
     batches: Sequence[Sequence[float]],
     launches: Sequence[Sequence[float]] = (),
@@ -86,20 +137,21 @@ def summarise(
 
     `launches` are the same samples by launch, sorted; `usual_spread` is that of launch_half_width.
     """
-    ordered = launches[0] if len(launches) == 1 else in_order(batches)
+    found = _weigh(batches, launches)
+    ordered = found.ordered
     batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
-    number, middle = len(ordered), median(ordered)
 
     def known(fraction: float, enough: int = 0) -> float | None:
-        return percentile(ordered, fraction) if number >= enough else None
+        return found.quantile(fraction) if round(found.number) >= enough else None
 
     p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
     p5_low = p5_high = None
     if p5 is not None:
-        p5_low, p5_high, _ = _interval(batches, ordered, launches, UNDISTURBED, usual_spread)
-    low, high, effect = _interval(batches, ordered, launches, 0.5, usual_spread)
+        p5_low, p5_high, _ = _interval(batches, found, launches, UNDISTURBED, usual_spread)
+    low, high, effect = _interval(batches, found, launches, 0.5, usual_spread)
+    means = [sum(own) / len(own) for own in filter(len, launches or (ordered,))]
     return Summary(
-        number, middle, low, high, effect, ordered[0], sum(ordered) / number,
+        len(ordered), found.quantile(0.5), low, high, effect, ordered[0], sum(means) / len(means),
         known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
     )  # fmt: skip
 
@@ -116,10 +168,7 @@ def median_ci(
     (Woodruff, JASA 47, 1952). It covers the spread of several launches, each sorted. (None, None)
     below 6 samples.
     """
-    ordered = sorted(chain.from_iterable(batches))
-    if quantile_ranks(len(ordered), 0.5) is None:
-        return None, None
-    return _interval(batches, ordered, launches, 0.5, usual_spread)[:2]
+    return _interval(batches, _weigh(batches, launches), launches, 0.5, usual_spread)[:2]
 
 
 def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
@@ -132,17 +181,15 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
         s'^2 = (d0 s0^2 + (k - 1) s^2) / (d0 + k - 1)      half = t(d0 + k - 1) s' / sqrt(k)
 
     The moderated t of Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004).
+    Where s is above 2.6 s0, the launches contradict the usual spread, and d0 = 0.
     """
     number, mean = len(logs), sum(logs) / len(logs)
     squares = sum((value - mean) ** 2 for value in logs)
-    prior = PRIOR_DEGREES if usual_spread else 0
+    is_usual = squares <= (number - 1) * (UNUSUAL * usual_spread) ** 2
+    prior = PRIOR_DEGREES if usual_spread and is_usual else 0
     degrees = prior + number - 1
     variance = (prior * usual_spread**2 + squares) / degrees
     return student_quantile(Z, degrees) * sqrt(variance / number)
-
-
-def _quantile(ordered: Sequence[float], fraction: float) -> float:
-    return median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
 
 
 def launch_degrees(*launches: int | None) -> int:
@@ -182,35 +229,35 @@ def cover_launches(
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
     """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
     time above 0."""
-    quantiles = [_quantile(ordered, fraction) for ordered in filter(len, launches)]
+    quantiles = [_Samples(own, len(own)).quantile(fraction) for own in filter(len, launches)]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
 
 def _interval(
     batches: Sequence[Sequence[float]],
-    ordered: Sequence[float],
+    found: _Samples,
     launches: Sequence[Sequence[float]],
     fraction: float,
     usual_spread: float,
 ) -> tuple[float | None, float | None, float]:
-    """The 95 % interval of a quantile of sorted samples, and its design effect. It is widened to
-    that of the quantiles of several launches, around it and around their mean, and goes beyond the
-    samples only as far as launches that agree would need."""
-    quantile, number = _quantile(ordered, fraction), len(ordered)
+    """The 95 % interval of a quantile of samples, and its design effect. It is widened to that of
+    the quantiles of several launches, around it and around their mean, and goes beyond the samples
+    only as far as launches that agree would need."""
+    ordered, quantile = found.ordered, found.quantile(fraction)
     effect = design_effect(batches, quantile, fraction)
-    ranks = quantile_ranks(number, fraction)
-    if ranks is None:
+    if quantile_ranks(len(ordered), fraction) is None:
         return None, None, effect
-    middle, factor = number * fraction + 0.5, sqrt(effect)
+    ranks = quantile_ranks(round(found.number), fraction) or (0, found.number)
+    middle, factor = found.number * fraction + 0.5, sqrt(effect)
     first, last = (middle + (rank - middle) * factor if effect > 1 else rank for rank in ranks)
-    low, high = ordered[max(1, floor(first)) - 1], ordered[min(number, ceil(last)) - 1]
+    low, high = found.at(floor(first)), found.at(ceil(last))
     logs = launch_logs(launches, fraction)
     if len(logs) < 2:
         return low, high, effect
     wide, least = (
         exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))
     )
-    # Slow launches have fewer samples, so their mean may be far from the quantile of all.
+    # The median of well-separated launches may be far from their mean, and p5 is of the fastest.
     fast, slow = sorted((quantile, exp(sum(logs) / len(logs))))
     down = max(fast / wide, min(ordered[0], fast / least))
     up = min(slow * wide, max(ordered[-1], slow * least))

@@ -192,14 +192,16 @@ def test_the_ranks_move_apart_by_the_root_of_the_inflation() -> None:
     assert median_ci(batches) == (ordered[9], ordered[90])
 
 
-# s'^2 = (4 usual^2 + squares) / (4 + k - 1), half = t s' / sqrt(k); plain t without a usual spread.
+# s'^2 = (4 usual^2 + squares) / (4 + k - 1), half = t s' / sqrt(k); plain t without a usual spread,
+# and where the launches contradict it.
 @pytest.mark.parametrize(
     ("logs", "usual", "half"),
     [
         ((0.0, 0.02, 0.04), 0.04, 2.447 * (0.0012 / 3) ** 0.5),  # (0.0064 + 0.0008) / 6 = 0.0012
         ((0.0, 0.02, 0.04), 0.0, 4.303 * (0.0004 / 3) ** 0.5),
         ((0.3, 0.3, 0.3), 0.03, 2.447 * (0.0006 / 3) ** 0.5),  # 0.0036 / 6
-        ((0.0, 0.2), 0.04, 2.571 * (0.00528 / 2) ** 0.5),  # (0.0064 + 0.02) / 5
+        ((0.0, 0.1), 0.04, 2.571 * (0.00228 / 2) ** 0.5),  # (0.0064 + 0.005) / 5
+        ((0.0, 0.2), 0.04, 12.71 * (0.02 / 2) ** 0.5),  # s is 0.14, 3.5 times the usual one
         ((0.7,), 0.04, 2.776 * 0.04),
     ],
 )
@@ -231,10 +233,34 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
 
 def test_the_interval_covers_slow_launches_that_have_few_samples() -> None:
     launches = [[1.0] * 120, [20.0] * 16, [14.0] * 15]
-    low, high = median_ci([together(launches)], launches, 0.04)
-    # The median of all samples is 1, and launches that agree would need 0.95.
-    assert low == pytest.approx(exp(-2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3)), rel=1e-3)
-    assert high == 20.0
+    found = summarise([together(launches)], launches, 0.04)
+    assert found.median == 14.0  # of all samples: 1
+    assert (found.low, found.high) == (1.0, 20.0)  # at most to the extremes
+
+
+@quick
+@given(st.lists(st.lists(durations, min_size=1, max_size=6), min_size=2, max_size=4))
+def test_each_launch_weighs_the_same_however_many_samples_it_has(
+    launches: list[list[float]],
+) -> None:
+    repeated = [own * (60 // len(own)) for own in launches]  # all have 60, and the same quantiles
+    found, alike = (
+        summarise([together(each)], [sorted(own) for own in each]) for each in (launches, repeated)
+    )
+    assert found.median == pytest.approx(alike.median)
+    assert found.mean == pytest.approx(alike.mean)
+    assert (found.minimum, found.maximum) == (alike.minimum, alike.maximum)
+    assert found.iterations == sum(map(len, launches))
+
+
+def test_many_samples_of_unequal_launches_have_the_quantiles_of_few() -> None:
+    chance = numpy.random.default_rng(7)
+    few = [sorted(chance.lognormal(shift, 0.2, n).tolist()) for shift, n in ((0, 900), (1, 150))]
+    many = [sorted(own * 30) for own in few]
+    found, same = summarise(few, few, 0.04), summarise(many, many, 0.04)
+    for name in ("median", "mean", "p5", "p95", "p99"):
+        assert getattr(found, name) == pytest.approx(getattr(same, name)), name
+    assert found.median > median(together(few))
 
 
 def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() -> None:
@@ -247,11 +273,18 @@ def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() 
 
 
 def coverage(
-    launches: int, batches: int, iterations: int, spread: float, effect: float, cases: int
+    launches: int,
+    batches: int,
+    iterations: int,
+    spread: float,
+    effect: float,
+    cases: int,
+    usual: float | None = None,
 ) -> tuple[float, float]:
     """In which share of simulated cases the interval held the true median, and in which that which
     takes all samples as independent. Durations are lognormal around 1; each launch is shifted at
-    random by `spread`, which is the usual one, and each batch by `effect`."""
+    random by `spread`, which is the usual one unless another is given, and each batch by
+    `effect`."""
     chance = numpy.random.default_rng([launches, batches, iterations, int(1000 * effect)])
     ours = plain = 0
     for _ in range(cases):
@@ -260,7 +293,7 @@ def coverage(
         found = numpy.exp(0.2 * chance.standard_normal((launches, batches, iterations)) + shift)
         by_batch = found.reshape(-1, iterations).tolist()
         by_launch = numpy.sort(found.reshape(launches, -1)).tolist()
-        low, high = median_ci(by_batch, by_launch, spread)
+        low, high = median_ci(by_batch, by_launch, spread if usual is None else usual)
         ours += (low or 2) <= 1 <= (high or 0)
         low, high = median_interval(together(by_batch))
         plain += (low or 2) <= 1 <= (high or 0)
@@ -287,6 +320,17 @@ def test_the_interval_covers_the_true_median_and_that_of_independent_samples_whe
     ours, plain = coverage(*shape, spread, effect, cases)
     assert ours >= least
     assert plain <= independent
+
+
+# With the usual spread, too, it would hold the median in 75, 76 and 85 % of 1,000 cases; without it
+# in 92, 94 and 95 %.
+@pytest.mark.parametrize(
+    ("launches", "spread", "least"), [(3, 0.3, 0.87), (3, 0.8, 0.87), (5, 0.3, 0.91)]
+)
+def test_the_interval_covers_launches_that_differ_more_than_usually(
+    launches: int, spread: float, least: float
+) -> None:
+    assert coverage(launches, 5, 20, spread, 0.0, 400, usual=0.04)[0] >= least
 
 
 def share_at_most(number: int, most: int) -> Fraction:
