@@ -68,8 +68,8 @@ OTHERS = {
     ("check", "a", "--rules", "bad.toml"): (2, "bad.toml, rule 1: max_time is "),
     ("show", "latin.csv"): (6, "latin.csv has the rows of a run, but not its samples"),
     ("export", "latin.csv"): (6, "latin.csv is not text"),
-    ("export", "a", "--output", "fifo"): (6, "fifo exists"),
-    ("export", "a", "--output", "x" * 300): (6, "File name too long"),
+    ("export", "a", "--output", "fifo", "--format", "csv"): (6, "fifo exists"),
+    ("export", "a", "--output", "x" * 300, "--format", "csv"): (6, "File name too long"),
     ("explain", "barrier", "--ranks", "9" * 40, "--time", "1s"): (2, "--ranks is 9"),
     ("explain", "all_reduce", "--ranks", "2", "--size", "9" * 50, "--time", "1s"): (2, "range"),
 }

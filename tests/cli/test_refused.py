@@ -159,7 +159,7 @@ REFUSED = {
     (
         2,
         "fleet results",
-    ): "--nodes absent.txt: --nodes 'absent.txt' is no file",
+    ): "--nodes absent.txt: --nodes 'absent.txt' is no name of a node",
     (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
