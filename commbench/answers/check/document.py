@@ -127,9 +127,10 @@ def _foresee(gate: GateResult) -> tuple[int, list[str]]:
     if not number:
         return 0, []
     part, allowed = ceil(100 * within), f"{100 * limit:g} %"
-    enough = allowed if part <= 50 * limit else f"{2 * part} %, not for {allowed}"
-    known = f"ratios are known within {part} %: enough for {enough}"
-    return number, [f"With {number} launches each that differ as these do, {known}."]
+    shown, but = allowed, ""
+    if part > 50 * limit:
+        shown, but = f"{2 * part} %", f", one of {allowed} would not"
+    return number, [f"With {number} launches of each, a change of {shown} would show{but}."]
 
 
 def _is_noisy(check: RowCheck) -> bool:
