@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -78,6 +80,24 @@ def test_a_run_that_is_interrupted_ends_with_the_code_of_its_signal(tmp_path: Pa
     command.send_signal(signal.SIGINT)
     ended = command.finish()
     assert (ended.code, ended.err.splitlines()[-2]) == (130, "error: stopped by SIGINT")
+
+
+INTERRUPTED_IMPORT = """
+import os, sys
+from commbench.__main__ import main
+sys.addaudithook(
+    lambda event, found: event == "import" and found[0] == "typer" and os.kill(os.getpid(), 2)
+)
+main()
+"""
+
+
+def test_an_interruption_while_it_imports_is_two_lines() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False
+    )
+    said = "error: stopped by SIGINT\nhint: run the same command again\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", said)
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
