@@ -393,9 +393,10 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_not
             yield run_notes.RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
-def _csv(found: Comparisons) -> str:
+def _csv(found: Comparison | Comparisons) -> str:
     """Every row of either side as CSV; the columns `a` and `b` name the sides."""
-    rows = ((c.a.name, c.b.name, *row) for c in found.comparisons for row in c.written_rows())
+    own = found.comparisons if isinstance(found, Comparisons) else [found]
+    rows = ((c.a.name, c.b.name, *row) for c in own for row in c.written_rows())
     return make_csv([("a", "b", *COLUMNS), *rows])
 
 
