@@ -32,8 +32,6 @@ HOST = "the host itself differs; without that {}"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""
-
-
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 
 
@@ -55,14 +53,14 @@ class HostEffect(NamedTuple):
 
     def widen(self, found: Estimate | None) -> Estimate | None:
         """The ratio of two times, with an interval that leaves to the host what it may cause."""
-        return self._replace(least=1 / self.least, most=1 / self.most).without(found)
-
-    def without(self, found: Estimate | None) -> Estimate | None:
-        """The ratio with the interval that it had before it was widened."""
         if found is None or not found.has_interval:
             return found
         low, high = found.ends
-        return Estimate(found.value, low * self.most, high * self.least)
+        return Estimate(found.value, low / self.most, high / self.least)
+
+    def without(self, found: Estimate | None) -> Estimate | None:
+        """The ratio with the interval that it had before it was widened."""
+        return HostEffect(1 / self.least, 1 / self.most).widen(found)
 
 
 NO_EFFECT = HostEffect()
