@@ -307,8 +307,7 @@ def _ranking(result: SweepResult) -> Table:
 
 
 def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
-    """The warnings about the runs, each with the settings concerned. What they say of launches is
-    said of rounds: these are the launches of one run."""
+    """The warnings about the runs, each with the settings concerned."""
     names = {setting.name: name for setting, name in result.names.items()}
 
     def under(rows: Sequence[ResultRow]) -> str:
@@ -316,10 +315,7 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    return [
-        ("", run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning)))
-        for warning in run_notes.find_warnings(rows, under)
-    ]
+    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:

@@ -57,7 +57,7 @@ def test_a_slowdown_of_40_percent_is_found(number: int, launches: int) -> None:
 
 
 def test_single_launches_are_undecided_within_what_launches_usually_differ_by() -> None:
-    # A time is known within t(4) x 4 % = 11.1 %, a ratio within exp(0.157), beside 5 %: 0.81 to 1.23.
+    # A time is known within t(4) x 4 % = 11.1 %, a ratio within exp(0.157): 0.81 to 1.23.
     for factor, verdict in ((0.9, "undecided"), (1.0, "undecided"), (1.1, "undecided"),
                             (1.24, "slower"), (1 / 1.24, "faster")):  # fmt: skip
         a, b = (in_memory(name, [steady(1e-4 * f)] * 3) for name, f in (("a", 1), ("b", factor)))

@@ -88,7 +88,7 @@ GOLDEN: dict[str, tuple[int, list[Measurement]]] = {
 
 
 @pytest.mark.parametrize("line", GOLDEN)
-def test_a_line_is_byte_for_byte_that_of_nccl_tests_where_both_placements_were_measured(
+def test_a_line_is_byte_for_byte_that_of_nccl_tests_but_for_what_was_not_measured(
     line: str,
 ) -> None:
     ranks, measurements = GOLDEN[line]

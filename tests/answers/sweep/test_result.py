@@ -125,12 +125,14 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
         (crossing, "a,b,c", SIZES, "1K-16K: a is the fastest, b takes 1.30 (1.28 … 1.31) times "
          "as long; 256K-1M: b is the fastest, a takes 1.15 (1.13 … 1.18) times as long."),
         (unsure(SIZES[0], SIZES[3]), "on,off", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times as long; 1K and 1M: undecided."),
+         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
+         "as long; 1K and 1M: undecided."),
         (unsure(SIZES[1]), "on,off", SIZES,
-         "1K and 256K-1M: off is the fastest, on takes 2.00 (1.97 … 2.03) times as long; 16K: undecided."),
+         "1K and 256K-1M: off is the fastest, on takes 2.00 (1.97 … 2.03) times "
+         "as long; 16K: undecided."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times as long; 1K and 1M: undecided "
-         "between on and off."),
+         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
+         "as long; 1K and 1M: undecided between on and off."),
         (lambda setting, size: 1 + (setting + size.bit_length()) % 5, "a,b,c,d,e",
          [1 << k for k in range(10, 21)],
          "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.98 … 2.03) times as long; "
