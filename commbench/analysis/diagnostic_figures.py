@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
-from commbench.analysis.statistics import (
-    design_effect,
-    launch_factor,
-    median,
-    medians,
-    percentile,
-)
+from commbench.analysis.statistics import design_effect, launch_factor, median, medians, percentile
 from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread, usual_launch_spread
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import describe_timing

@@ -99,10 +99,8 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     elif len(points) == 1:
         (point,) = points
         bars = [
-            pictures.BarRow(
-                result.names[each.setting], [pictures.Bar(each.time, DOTS[each.verdict])]
-            )
-            for each in point.by_time[:MOST_ROWS]
+            pictures.BarRow(result.names[e.setting], [pictures.Bar(e.time, DOTS[e.verdict])])
+            for e in point.by_time[:MOST_ROWS]
         ]
         title += f" at {_label(point)}" * bool(point.size_bytes)
         some = f": the best {len(bars)} of {len(settings)} settings" * (len(bars) < len(settings))

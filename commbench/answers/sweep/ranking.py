@@ -246,7 +246,7 @@ def _make_times(
     for setting in settings:
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            ratio = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
+            ratio = stats.ratio(time, times[best])
             why = WAITED if comparing.waited_sides(rows[best], row) else ""
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             verdict = TIED if verdict == stats.SAME else verdict
@@ -255,14 +255,6 @@ def _make_times(
         place = FASTEST if others == {stats.SLOWER} else SHORTEST
         return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
     return tuple(found)
-
-
-def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Estimate | None:
-    """The ratio of two rows, with what launches of two runs usually differ by."""
-    if a.header is b.header:
-        return ratio
-    launches = [len(row.launch_medians) for row in (a, b)]
-    return comparing.widen_for_launches(ratio, launches, a.header.plan.backend)
 
 
 def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
