@@ -413,6 +413,7 @@ def test_a_type_checker_knows_the_keywords(tmp_path: Path) -> None:
     assert '"list[Added]" has no attribute "runs"' in errors[5]
 
 
+@pytest.mark.usefixtures("launches_alike")
 def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
     old = synthetic_run(tmp_path / "old", "old", lambda case: steady(case.size_bytes * 1e-9 + 1e-5))
     new = synthetic_run(tmp_path / "new", "new", lambda case: steady(case.size_bytes * 2e-9 + 2e-5))

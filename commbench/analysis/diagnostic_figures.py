@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
-from commbench.analysis.statistics import design_effect, median, medians, percentile
-from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread
+from commbench.analysis.statistics import design_effect, launch_factor, median, medians, percentile
+from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread, usual_launch_spread
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import OPERATIONS
@@ -185,13 +185,16 @@ def shown_asymmetric(row: ResultRow) -> float | None:
 
 
 def imprecision(row: ResultRow) -> float | None:
-    """The half-width of the interval of the median, over the one that --precision asks for; None
-    where sampling has reached that, and only the launches differ by more."""
+    """The half-width of the interval of the median, over the one that --precision asks for, or the
+    least that a single launch has; None where sampling has reached that, and only the launches
+    differ by more."""
     has_reached = row.measurement.stop_reason == PRECISION or is_imported(row.header)
     if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
-    precision = row.time.precision
-    return None if precision is None else precision / row.header.plan.precision
+    precision, plan = row.time.precision, row.header.plan
+    of_one = exp(launch_factor(1) * usual_launch_spread(plan.backend)) - 1
+    least = max(plan.precision, of_one * (len(row.launch_medians) == 1))
+    return None if precision is None else precision / least
 
 
 def drift(row: ResultRow) -> float | None:

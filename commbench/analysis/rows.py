@@ -225,7 +225,7 @@ class ResultRow:
 
     @property
     def known_time(self) -> Estimate | None:
-        """The time with an interval that covers what launches usually differ by."""
+        """The time with an interval also where samples are few; see cover_launches."""
         time = self.time
         return time and cover_launches(
             time.estimate, len(self.launch_medians), self._spread,

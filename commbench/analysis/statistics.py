@@ -10,8 +10,8 @@ design effect.
 
 A run has several launches: what differs between them (placement, connections, memory, the state of
 the host) is fresh in each. So each launch weighs the same, however many samples it has: in the same
-time a slow one has fewer. An interval covers at least the spread of their medians; see
-launch_half_width.
+time a slow one has fewer. An interval covers at least the spread of their medians, of a single
+launch the usual one; see launch_half_width.
 """
 
 from __future__ import annotations
@@ -198,36 +198,25 @@ def launch_factor(number: int, prior: int = PRIOR_DEGREES) -> float:
 
 def launch_degrees(*launches: int | None) -> int:
     """The degrees of freedom of launch_half_width; of a ratio of two sides the sum, as of sides
-    whose launches differ by as much (Welch and Satterthwaite). 0 where a side is a single launch,
-    or their number is not known: then the interval is not that of launches."""
-    if not all(number and number > 1 for number in launches):
-        return 0
-    return sum(PRIOR_DEGREES + (number or 0) - 1 for number in launches)
+    whose launches differ by as much (Welch and Satterthwaite). 0 where their number is not known:
+    then the interval is not that of launches."""
+    return sum(PRIOR_DEGREES + (number or 0) - 1 for number in launches) * all(launches)
 
 
 def cover_launches(
     time: Estimate, launches: int, spread: float, iterations: int = 0,
     least: float | None = None, most: float | None = None,
 ) -> Estimate:  # fmt: skip
-    """The time of a row with an interval that covers the usual spread of launches also where it was
-    measured in a single one, which does not show it (launch_half_width). Too few samples for an
-    interval have that of Student's t, with the deviation by their range. Without launches, as in
-    the files of other tools, the time as it is."""
-    if not (launches and time.value):
+    """The time of a row; where samples are too few for an interval, with that of Student's t, with
+    the deviation by their range, and of the usual spread of launches. Without launches, as in the
+    files of other tools, the time as it is."""
+    if time.has_interval or not (launches and time.value):
         return time
-    half = launch_half_width([0.0] * launches, spread)
-    if not time.has_interval:
-        ranges = _MEAN_RANGES.get(iterations)
-        if not (ranges and least and most):
-            return Estimate(time.value, time.value / _UNTESTED, time.value * _UNTESTED)
+    ranges, factor = _MEAN_RANGES.get(iterations), _UNTESTED
+    if ranges and least and most:
         own = student_quantile(Z, iterations - 1) * log(most / least) / ranges / sqrt(iterations)
-        half = hypot(half, own)
-    elif launches > 1:
-        return time
-    low, high = time.ends
-    return Estimate(
-        time.value, min(low, time.value * exp(-half)), max(high, time.value * exp(half))
-    )
+        factor = exp(hypot(launch_half_width([0.0] * launches, spread), own))
+    return Estimate(time.value, time.value / factor, time.value * factor)
 
 
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
@@ -256,7 +245,7 @@ def _interval(
     first, last = (middle + (rank - middle) * factor if effect > 1 else rank for rank in ranks)
     low, high = found.at(floor(first)), found.at(ceil(last))
     logs = launch_logs(launches, fraction)
-    if len(logs) < 2:
+    if len(logs) < 2 and not (logs and usual_spread):
         return low, high, effect
     wide, least = (
         exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))

@@ -78,7 +78,8 @@ class _Section:
             self.others.append(line)
 
     def split(self, row: list[str]) -> tuple[dict[str, str], list[nccl_tests.PlacementCells]]:
-        """The cells that begin a row, and each placement's; ValueError if not one per column.
+        """The cells that begin a row, and those of each placement that was measured; ValueError if
+        not one per column.
 
         A reduce op may be blank, and a timestamp is two words.
         """
@@ -89,7 +90,8 @@ class _Section:
             row = [*row[:last], " ".join(row[last:])]
         base.name_cells(self.columns, row)
         key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))
-        return key, list(map(nccl_tests.PlacementCells, self.placements, groups))
+        cells = map(nccl_tests.PlacementCells, self.placements, groups)
+        return key, [each for each in cells if {*each.row.values()} != {"nan", "N/A"}]
 
 
 def is_text(source: SourceText) -> bool:

@@ -197,6 +197,7 @@ def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
         assert above - below <= max(0.05 * above, 1 if whole else 0)
 
 
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize("name", EDGES)
 def test_a_warning_fires_just_above_its_threshold_and_not_just_below(name: str) -> None:
     make, below, above = EDGES[name]
@@ -226,6 +227,7 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
 TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
 
 
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize(
     ("name", "found", "text"),
     [

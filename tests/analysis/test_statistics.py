@@ -263,11 +263,13 @@ def test_many_samples_of_unequal_launches_have_the_quantiles_of_few() -> None:
     assert found.median > median(together(few))
 
 
-def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() -> None:
+def test_launches_never_narrow_an_interval_and_a_single_one_has_the_usual_spread() -> None:
     batches = [[0.5] * 5 + [1.5] * 5] * 4
     plain = median_ci(batches)
     assert plain == (0.5, 1.5)
     assert median_ci(batches, [together(batches)], 0.04) == plain
+    usual = exp(launch_half_width([0.0], 0.04))
+    assert median_ci([[1.0] * 40], [[1.0] * 40], 0.04) == pytest.approx((1 / usual, usual))
     alike = [together(batches[:2]), together(batches[2:])]
     assert median_ci(batches, alike, 0.04) == plain
 

@@ -67,7 +67,7 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
     )
     same = synthetic_run(
         where / "same", "same", lambda case: noisy(case.size_bytes * 1.41e-9, 1),
-        started="2026-09-30T06:00:00+00:00",
+        started="2026-09-30T06:00:00+00:00", launches=3,
     )  # fmt: skip
     codes = {
         run: run_commbench(where, "check", str(run), "--against", "history").code

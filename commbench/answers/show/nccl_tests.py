@@ -55,7 +55,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     if not pairs:
         return left_out
     program = OPERATIONS[rows[0].case.operation].nccl_tests
-    busbw = [row.busbw or 0.0 for pair in pairs for row in _shown(pair)]
+    busbw = [row.busbw or 0.0 for pair in pairs for row in pair if row]
     wrong = sum(row.measurement.wrong or 0 for row in rows)
     return [
         _origin(run),
@@ -91,15 +91,8 @@ def _pairs(rows: list[ResultRow]) -> list[Pair]:
     return found
 
 
-def _shown(pair: Pair) -> list[ResultRow]:
-    """The row of each placement, or that of the other placement where it was not measured."""
-    first, second = pair
-    return [row for row in (first or second, second or first) if row]
-
-
 def _line(pair: Pair) -> str:
-    shown = _shown(pair)
-    case = shown[0].case
+    case = next(filter(None, pair)).case
     dtype = DTYPES[case.dtype]
     cells = [
         str(case.size_bytes),
@@ -108,8 +101,11 @@ def _line(pair: Pair) -> str:
         "_".join(clean(case.reduce_op).split()) or "none",
         str(-1 if case.root is None else case.root),
     ]
-    for measured, row in zip(pair, shown, strict=True):
-        wrong = measured.measurement.wrong if measured else None
+    for row in pair:
+        if row is None:
+            cells += ["nan", "nan", "nan", "N/A"]  # scripts read numbers
+            continue
+        wrong = row.measurement.wrong
         cells += [
             _number(row.time.median / MICRO if row.time else 0.0, TIME),
             _number((row.algbw or 0.0) / GB, BANDWIDTH),
@@ -174,7 +170,7 @@ def _devices(header: RunHeader) -> list[str]:
 
 def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     """How these numbers differ from nccl-tests' own."""
-    plan, measurement = header.plan, _shown(pairs[0])[0].measurement
+    plan, measurement = header.plan, next(filter(None, pairs[0])).measurement
     case, reported = measurement.case, measurement.reported
     kind = case.title_without("operation", "dtype", "reduce_op", "placement", "root", "timing")
     texts = [
@@ -185,8 +181,7 @@ def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
     for column, name in enumerate(("out-of-place", "in-place")):
         if missing := sum(pair[column] is None for pair in pairs):
             texts.append(
-                f"{name} was not measured in {missing} of {len(pairs)} lines; "
-                "there its columns repeat the other placement's, with #wrong N/A"
+                f"{name} was not measured in {missing} of {len(pairs)} lines: its columns are nan"
             )
     if header.gpu_shared:
         texts.append("ranks share a GPU: these times do not measure performance")

@@ -221,6 +221,9 @@ def _picture(
         busbw = busbw_of(answer.highest)
         interval = in_brackets(bandwidth_interval_text(busbw))
         title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
+        runs = [curve.run for curve in curves.curves if curve.peak is answer.highest]
+        is_one = len({curve.run for curve in curves.curves}) == 1
+        title += "" if is_one else f" in {runs[0]}"
     peaks = [describe_busbw(curves)] * (has_busbw and not answer.has_waited)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []

@@ -231,8 +231,9 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
 def describe_run(run: Run) -> str:
     """One line: how many ranks of which backend, where, and how they were timed."""
     plan = run.header.plan
-    done = f"{run.launches} of " if run.incomplete and run.launches < plan.launches else ""
-    launches = f"; {done}{plan.launches} launches" if plan.launches > 1 else ""
+    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
+    if run.incomplete and run.launches < plan.launches > 1:
+        launches = f"; {run.launches} of {plan.launches} launches complete"
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
     return f"{run.header.describe_ranks()}; {how}{launches}"

@@ -19,7 +19,7 @@ from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.text import join_words, list_some
-from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED, collect
+from commbench.stats import FASTER, SAME, UNDECIDED, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -38,6 +38,7 @@ MOST_DRAWN = 10
 MOST_SENTENCES = 6
 """Sentences of the answer; of more, a summary."""
 ENOUGH_ROUNDS = 3
+_BEST = (ranking.FASTEST, ranking.SHORTEST, "")
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
@@ -68,7 +69,7 @@ def document(result: SweepResult) -> Document:
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
-        *([_ranking(result)] if len(result.ranks) > 2 else []),
+        *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
@@ -187,9 +188,8 @@ def _sizes(ranges: Sequence[ranking.SizeRange]) -> str:
 
 
 def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: bool) -> str:
-    """What is known at some sizes, and how much longer the next setting takes; with its interval
-    where these are all sizes."""
-    write = cells.ratio_with_interval_text if is_only else cells.ratio_text
+    """What is known at some sizes, and how much longer the next setting takes."""
+    write = cells.ratio_with_interval_text
     verdict, best = ranges[0].verdict, {setting for each in ranges for setting in each.best}
     points = [point for each in ranges for point in each.points]
     ranked = [rank.setting for rank in ranking.rank_settings(points)]
@@ -231,32 +231,28 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
         Column("time", lambda row: row[2] and row[2].estimate, cells.TIME),
-        Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
-        Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
-        Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
+        Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
+        Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
+        Column("verdict", lambda row: _verdict(row[2]), cells.TEXT, 8),
         Column("waited\nfor a core", lambda row: row[2] and row[2].waited, cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
-    for places in ((ranking.BEST, ranking.TIED, UNDECIDED), (ranking.BEST,)):
+    for verdicts in ((*_BEST, ranking.TIED, UNDECIDED), _BEST):
         if len(brief) > MOST_ROWS:
-            brief = [row for row in brief if row[2] and row[2].place in places]
+            brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
     title = "Times; ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
-def _place(point: ranking.SweepPoint, row: ranking.SettingTime | None) -> str:
-    """How a setting does against the fastest one, or why it has no time."""
+def _verdict(row: ranking.SettingTime | None) -> str:
+    """How a setting does against the one with the shortest time, or why it has no time."""
     if row is None:
         return "not measured"
     if row.estimate is None:
         status = row.row.measurement.status
         return "no time" if status == "ok" else status
-    if not point.is_compared:
-        return ""
-    if row.place == ranking.BEST:
-        return "fastest" if len(point.not_slower) == 1 else "shortest"
-    return row.place or SLOWER
+    return row.verdict
 
 
 def _selected(row: ranking.SettingTime | None) -> str:
@@ -304,7 +300,6 @@ def _ranking(result: SweepResult) -> Table:
         Column("alone\nfastest", attrgetter("won"), cells.NUMBER),
         Column("fastest\nor tied", attrgetter("tied"), cells.NUMBER),
         Column("time over\nbest time", attrgetter("over_best"), cells.RATIO),
-        Column("95 %\ninterval", attrgetter("over_best"), cells.RATIO_INTERVAL, 5),
     )
     of_steps = any(point.case.step for point in result.points)
     title = "All steps together" if of_steps else "All cases together"
@@ -312,8 +307,7 @@ def _ranking(result: SweepResult) -> Table:
 
 
 def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
-    """The warnings about the runs, each with the settings concerned. What they say of launches is
-    said of rounds: these are the launches of one run."""
+    """The warnings about the runs, each with the settings concerned."""
     names = {setting.name: name for setting, name in result.names.items()}
 
     def under(rows: Sequence[ResultRow]) -> str:
@@ -321,10 +315,7 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    return [
-        ("", run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning)))
-        for warning in run_notes.find_warnings(rows, under)
-    ]
+    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:

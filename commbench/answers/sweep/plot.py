@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING
 from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
 from commbench.answers.sweep.document import MOST_NAMED, range_sentences
-from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint, rank_settings
+from commbench.answers.sweep.ranking import (
+    FASTEST,
+    SHORTEST,
+    TIED,
+    SettingTime,
+    SweepPoint,
+    rank_settings,
+)
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
-from commbench.stats import UNDECIDED, collect
+from commbench.stats import SLOWER, UNDECIDED, collect, ratio
 from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
@@ -31,20 +38,22 @@ LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
 Times = Mapping[tuple[int, int], SettingTime]
 """What is in each cell."""
+_BEST = ("shortest time", Look(INK, width=1.8, fill=0))
 FRAMES = {
-    BEST: ("shortest time", Look(INK, width=1.8, fill=0)),
+    FASTEST: _BEST,
+    SHORTEST: _BEST,
     TIED: ("tied with it", Look(INK, dashes=(2, 1.5), width=1.1, fill=0)),
     UNDECIDED: ("undecided", Look(INK, dashes=(0.8, 2), width=0.9, fill=0)),
 }
-"""How the places of settings are framed."""
+"""How the verdicts on settings are framed."""
 DOTS = {
-    place: (
-        FRAMES[place][0] if place else "slower",
+    verdict: (
+        FRAMES.get(verdict, (verdict,))[0],
         pictures.nth_look(number)._replace(dashes=(), size=7),
     )
-    for number, place in enumerate((*FRAMES, ""))
+    for number, verdict in enumerate((*FRAMES, SLOWER))
 }
-"""How the places of settings look at a single size."""
+"""How they look at a single size."""
 
 
 def sweep_pictures(result: SweepResult) -> list[Picture]:
@@ -90,8 +99,8 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     elif len(points) == 1:
         (point,) = points
         bars = [
-            pictures.BarRow(result.names[each.setting], [pictures.Bar(each.time, DOTS[each.place])])
-            for each in point.by_time[:MOST_ROWS]
+            pictures.BarRow(result.names[e.setting], [pictures.Bar(e.time, DOTS[e.verdict])])
+            for e in point.by_time[:MOST_ROWS]
         ]
         title += f" at {_label(point)}" * bool(point.size_bytes)
         some = f": the best {len(bars)} of {len(settings)} settings" * (len(bars) < len(settings))
@@ -128,14 +137,18 @@ def _sides(
     result: SweepResult, settings: Sequence[Setting], points: Sequence[SweepPoint]
 ) -> list[Side]:
     """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
-    sides = []
+    sides, first = [], result.sweep.settings[0]
+    firsts = {p.size_bytes: p.rows[0].estimate for p in points if p.rows[0]}
     for setting in settings:
         own = [
             (point.size_bytes, each)
             for point in points if point.size_bytes
             for each in point.by_time if each.setting == setting
         ]  # fmt: skip
-        ratios = [(size, each.ratio) for size, each in own if each.ratio]
+        ratios = [
+            (size, found) for size, each in own
+            if setting != first and (found := ratio(each.time, firsts.get(size)))
+        ]  # fmt: skip
         sides.append(Side(result.names[setting], [(s, each.time) for s, each in own], ratios))
     return sides
 
@@ -146,11 +159,10 @@ def _heat_map(
     """A heat map of times, each over the best of its point."""
     cells, frames = {}, []
     for place, each in times.items():
-        ratio = _ratio(each)
-        shade = 0.06 + 0.84 * log(ratio) / log(max(LEAST_RANGE, highest))
-        cells[place] = Cell(shade, ratio_text(each.behind or ratio), is_bold=each.place == BEST)
-        if each.place:
-            frames.append(Frame(*FRAMES[each.place], *place))
+        shade = 0.06 + 0.84 * log(_ratio(each)) / log(max(LEAST_RANGE, highest))
+        cells[place] = Cell(shade, ratio_text(each.ratio or 1.0), is_bold=not each.ratio)
+        if each.verdict in FRAMES:
+            frames.append(Frame(*FRAMES[each.verdict], *place))
     rows, columns = ({place + 0.5: name for place, name in enumerate(own)} for own in names)
     extent = len(rows), len(columns)
     return HeatMap(heading, rows, columns, cells, extent, frames, missing="no time")
@@ -158,7 +170,7 @@ def _heat_map(
 
 def _ratio(each: SettingTime) -> float:
     """Its time over the shortest one."""
-    return each.behind.value if each.behind else 1.0
+    return each.ratio.value if each.ratio else 1.0
 
 
 def _label(point: SweepPoint) -> str:

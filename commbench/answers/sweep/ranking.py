@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from operator import attrgetter, itemgetter
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -26,8 +27,10 @@ from commbench.results.schema import OK
 from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
-BEST, TIED = "best", "tied"
-_PLACES = {stats.SAME: TIED, stats.UNDECIDED: stats.UNDECIDED, stats.SLOWER: ""}
+FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
+
+
+_TIED = (FASTEST, SHORTEST, TIED)
 
 
 class SettingTime(NamedTuple):
@@ -38,14 +41,13 @@ class SettingTime(NamedTuple):
     estimate: Estimate | None
     """Median and 95 % interval, in seconds; None where there is no valid time."""
     ratio: Estimate | None
-    """Its time over that under the first setting; None for that one, and where that has none."""
-    place: str
-    """BEST for the fastest; TIED where the whole interval of the ratio to that lies within the
-    tolerance; UNDECIDED; or empty for a slower one, and one without a time."""
-    behind: Estimate | None = None
     """Its time over the shortest one; None for the shortest itself, and where there is no time."""
+    verdict: str
+    """FASTEST where it has the shortest time and every other is SLOWER; SHORTEST where not; TIED
+    where the whole interval of the ratio lies within the tolerance; UNDECIDED or SLOWER. Empty
+    without a time, and where no other setting has one."""
     reason: str = ""
-    """Why the place is UNDECIDED although the interval of that ratio may decide it."""
+    """Why it is UNDECIDED although the interval of the ratio may decide it."""
 
     @property
     def waited(self) -> float | None:
@@ -103,12 +105,12 @@ class SweepPoint(NamedTuple):
     @property
     def tied(self) -> tuple[Setting, ...]:
         """The fastest setting, then those that are tied with it."""
-        return tuple(each.setting for each in self.by_time if each.place in (BEST, TIED))
+        return tuple(each.setting for each in self.by_time if each.verdict in _TIED)
 
     @property
     def not_slower(self) -> tuple[Setting, ...]:
         """The settings that are not known to be slower than the fastest, fastest first."""
-        return tuple(each.setting for each in self.by_time if each.place)
+        return tuple(each.setting for each in self.by_time if each.verdict != stats.SLOWER)
 
     @property
     def is_compared(self) -> bool:
@@ -190,9 +192,9 @@ class SettingRank(NamedTuple):
     """Cases in which every other setting is slower."""
     tied: int
     """Cases in which it is the fastest or tied with it, and nothing is undecided."""
-    over_best: Estimate
-    """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only. The
-    fastest everywhere has no interval."""
+    over_best: float
+    """Geometric mean of its time over the shortest, used for ranking only. It has no interval: the
+    cases have their launches in common."""
 
 
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
@@ -242,27 +244,17 @@ def _make_times(
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
     for setting in settings:
-        row, time, place, behind, why = rows.get(setting), times.get(setting), "", None, ""
-        if row is None:
-            found.append(None)
-            continue
-        if setting == best:
-            place = BEST
-        elif best and time:
-            behind = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
+        row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
+        if row and best and time and setting != best:
+            ratio = stats.ratio(time, times[best])
             why = WAITED if comparing.waited_sides(rows[best], row) else ""
-            place = stats.UNDECIDED if why else _PLACES[stats.decide(behind, tolerance)]
-        over_first = None if setting == settings[0] else stats.ratio(time, times.get(settings[0]))
-        found.append(SettingTime(setting, row, time, over_first, place, behind, why))
+            verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
+            verdict = TIED if verdict == stats.SAME else verdict
+        found.append(SettingTime(setting, row, time, ratio, verdict, why) if row else None)
+    if others := {each.verdict for each in found if each and each.verdict}:
+        place = FASTEST if others == {stats.SLOWER} else SHORTEST
+        return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
     return tuple(found)
-
-
-def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Estimate | None:
-    """The ratio of two rows, with what launches of two runs usually differ by."""
-    if a.header is b.header:
-        return ratio
-    launches = [len(row.launch_medians) for row in (a, b)]
-    return comparing.widen_for_launches(ratio, launches, a.header.plan.backend)
 
 
 def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
@@ -373,17 +365,12 @@ def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     """The settings that have a time for some case that was compared, best first."""
     compared = [times for point in points if len(times := point.by_time) > 1]
     ratios = stats.collect(
-        (each.setting, each.behind or Estimate(1.0, 1.0, 1.0))
+        (each.setting, each.ratio.value if each.ratio else 1.0)
         for times in compared
         for each in times
     )
-    not_slower = [[each.setting for each in times if each.place] for times in compared]
-    won = Counter(places[0] for places in not_slower if len(places) == 1)
-    decided = [own for own in compared if stats.UNDECIDED not in {each.place for each in own}]
-    tied = Counter(e.setting for own in decided for e in own if e.place in (BEST, TIED))
-    means = {setting: stats.mean_ratio(own) for setting, own in ratios.items()}
-    ranks = [
-        SettingRank(s, won[s], tied[s], mean if mean.low != mean.high else Estimate(mean.value))
-        for s, mean in means.items()
-    ]
-    return tuple(sorted(ranks, key=attrgetter("over_best.value")))
+    won = Counter(times[0].setting for times in compared if times[0].verdict == FASTEST)
+    decided = [own for own in compared if stats.UNDECIDED not in {each.verdict for each in own}]
+    tied = Counter(each.setting for own in decided for each in own if each.verdict in _TIED)
+    ranks = [SettingRank(s, won[s], tied[s], geometric_mean(own)) for s, own in ratios.items()]
+    return tuple(sorted(ranks, key=attrgetter("over_best")))

@@ -20,7 +20,7 @@ from commbench.errors import RecordsError, UnavailableError, WrongResultError, u
 from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
-from commbench.stats import Estimate, combine_ratio
+from commbench.stats import Estimate
 from commbench.units import GB, MICRO, seven_digits
 from commbench.views.formats import Result, fields_of
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *KEY, "setting", "time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps", "ratio",
-    "ratio_ci_low", "ratio_ci_high", "place", "status", "reason",
+    "ratio_ci_low", "ratio_ci_high", "verdict", "status", "reason",
 )  # fmt: skip
-"""The columns of a sweep's frame: a row for each case under each setting. `ratio` is the time over
-that under the first setting; `place` is best, tied, undecided or empty; `reason` says why it is
-undecided whatever the interval."""
+"""The columns of a sweep's frame: a row for each case under each setting. The last are those of
+SettingTime, `status` that of the row."""
 CSV = "sweep.csv"
 TUNER = "nccl-tuner"
 """What --export takes: a file for NCCL's plugins/tuner/example."""
@@ -155,7 +154,7 @@ class SweepResult(Result, view="answers.sweep.document"):
         """A row for each case under each setting as a pandas DataFrame, with COLUMNS."""
         from commbench.analysis.load import make_frame
 
-        return make_frame(self.frame_rows(), COLUMNS, (*TEXTS, "setting", "place", "reason"))
+        return make_frame(self.frame_rows(), COLUMNS, (*TEXTS, "setting", "verdict", "reason"))
 
     def frame_rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows of the sweep's frame, as values of COLUMNS."""
@@ -166,7 +165,7 @@ class SweepResult(Result, view="answers.sweep.document"):
                 *(_scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
                 _scaled(each.row.busbw, GB) if each.estimate else None,
                 *(_scaled(value, 1) for value in each.ratio or _UNKNOWN),
-                each.place,
+                each.verdict,
                 each.row.measurement.status,
                 each.reason,
             )
@@ -228,7 +227,8 @@ def mean_ratio(
     points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
 ) -> Estimate | None:
     """The time under `b` over that under `a`, of points of one kind: geometric mean over the sizes,
-    of the ranges of sizes that `ranking.pool_settings` pools. None where none has both."""
+    of the ranges that `ranking.pool_settings` pools; these have their launches in common, so their
+    errors do not average out. None where none has both."""
     times = [{each.setting: each.row for each in point.by_time} for point in points]
     both = [(own[a], own[b]) for own in times if a in own and b in own]
     rows = [ranking.compare_rows(points[0].kind, *pair, tolerance) for pair in both]
@@ -237,11 +237,14 @@ def mean_ratio(
         return None
     total = sum(each.rows for each in pooled)
 
-    def mean(*ratios: float) -> float:
+    def mean(ratios: Sequence[float]) -> float:
         found = zip(ratios, pooled, strict=True)
         return exp(sum(each.rows / total * log(ratio) for ratio, each in found))
 
-    return combine_ratio(mean, *(each.ratio for each in pooled))
+    low, high = map(mean, zip(*(each.ratio.ends for each in pooled), strict=True))
+    is_known = all(each.ratio.has_interval for each in pooled)
+    value = mean([each.ratio.value for each in pooled])
+    return Estimate(value, low, high) if is_known else Estimate(value)
 
 
 def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange, ...]:

@@ -171,6 +171,7 @@ def test_a_crossover_of_two_forms_lies_between_the_measured_sizes_around_it() ->
     assert "dist.reduce_scatter_tensor(block, tensor)" in advice.paste
 
 
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_is_recommended_on_noise(seed: int) -> None:
     ways = ("reduce_scatter+all_gather", "reduce+broadcast")

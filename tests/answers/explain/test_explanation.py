@@ -53,6 +53,7 @@ def test_a_step_has_its_variant_but_no_bandwidth(tmp_path: Path) -> None:
     assert "bucket:1M its neighbouring all_reduces cut into others of 1M" in said
 
 
+@pytest.mark.usefixtures("launches_alike")
 def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
     asked = plan(sizes=(1001,), tensors=("4",), forms=("separate",))
     header = RunHeader(plan=asked, label="made-up", started="", launcher="local")

@@ -185,6 +185,7 @@ def check(history: History, run: LoadedRun, **more: Any) -> Any:
     return commbench.check(run, against="history", db=history.path, **more)
 
 
+@pytest.mark.usefixtures("launches_alike")
 def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History) -> None:
     fill(history, lambda day: 2.0 if day == RUNS - 1 else 1.0)
     for factor, outcome, code in ((1.0, "pass", 0), (1.25, "fail", 1), (1.13, "no verdict", 7)):
@@ -192,6 +193,7 @@ def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History)
         assert (gate.outcome, gate.exit_code) == (outcome, code), gate
 
 
+@pytest.mark.usefixtures("launches_alike")
 def test_after_a_step_the_new_level_counts_and_the_check_says_so(history: History) -> None:
     fill(history, lambda day: 1.3 if day >= 30 else 1.0)
     gate = check(history, made_run(RUNS, 1.3))

@@ -21,6 +21,8 @@ from commbench.plan.workload_variants import calls_only_s
 from commbench.results.schema import Run as Recorded
 from commbench.views.pictures import Bars
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 def reduction(time_s: float | None, **facts: object) -> Call:
     return Call("all_reduce", "world", "float32", 8, time_s=time_s, **facts)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def column(table: Table, heading: str) -> list[str]:
 
 def test_a_run_that_lacks_launches_says_how_many_it_has_and_marks_its_rows(tmp_path: Path) -> None:
     asked = plan(sizes=(1024, 2048), launches=3)
-    said = {1: ("; 1 of 3 launches", ["cut off", "cut off"]), 3: ("; 3 launches", [])}
+    said = {1: ("; 1 of 3 launches complete", ["cut off", "cut off"]), 3: ("; 3 launches", [])}
     for launches, (how, status) in said.items():
         folder = synthetic_run(
             tmp_path / str(launches), "mine", lambda _: steady(1e-4), asked, launches
@@ -105,6 +105,7 @@ def test_several_nodes_on_one_host_are_counted() -> None:
         assert f"2 gloo {said} node1" in found.subtitle[0]
 
 
+@pytest.mark.usefixtures("launches_alike")
 def test_many_rows_are_summarised_in_a_terminal() -> None:
     sizes = tuple(1 << n for n in range(10, 27))
     run = run_of(plan(operations=OPERATION_SETS["all"], sizes=sizes, iterations=9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ GOLDEN: dict[str, tuple[int, list[Measurement]]] = {
         both(2345.68, 2400.1, 1 << 30, 1 << 26, operation="reduce_scatter", dtype="bfloat16"),
     ),
     "     1048576         32768     float    none      -1   123.40    8.50    7.44       0"
-    "   123.40    8.50    7.44     N/A": (
+    "      nan     nan     nan     N/A": (
         8,
         [measured(123.4, 1048576, 32768, operation="all_to_all")],
     ),
@@ -87,7 +88,9 @@ GOLDEN: dict[str, tuple[int, list[Measurement]]] = {
 
 
 @pytest.mark.parametrize("line", GOLDEN)
-def test_a_line_is_byte_for_byte_that_of_nccl_tests(line: str) -> None:
+def test_a_line_is_byte_for_byte_that_of_nccl_tests_but_for_what_was_not_measured(
+    line: str,
+) -> None:
     ranks, measurements = GOLDEN[line]
     assert data_lines(text_of(*measurements, ranks=ranks)) == [line]
 
@@ -130,7 +133,7 @@ def test_the_head_of_an_imported_run_names_the_file_and_what_it_says() -> None:
 def test_a_size_that_was_measured_several_times_makes_several_lines() -> None:
     text = text_of(*both(1, 2, 8, 2), *both(3, 4, 8, 2), measured(5, 8, 2))
     assert [line.split()[5::4] for line in data_lines(text)] == [
-        ["1.00", "2.00"], ["3.00", "4.00"], ["5.00", "5.00"],
+        ["1.00", "2.00"], ["3.00", "4.00"], ["5.00", "nan"],
     ]  # fmt: skip
 
 
@@ -148,7 +151,7 @@ def test_what_nccl_tests_has_no_line_for_is_a_comment() -> None:
     assert reduced == "# all_reduce int16 sum out_of_place 8 B: unsupported: gloo does not\n"
     assert gathered.split("\n")[-7:-4] == [
         "         128             4     float    none      -1     9.00    0.01    0.01       0"
-        "     9.00    0.01    0.01     N/A",
+        "      nan     nan     nan     N/A",
         "# all_gather float32 out_of_place 64 B: skipped: too small",
         "# all_gather float32 out_of_place 256 B: failed: rank 3 died",
     ]
@@ -196,7 +199,7 @@ def test_every_line_has_thirteen_fields_of_which_the_last_eight_are_numbers(
     for fields in map(str.split, lines):
         assert len(fields) == 13
         assert all(len(field) <= 7 for field in fields[5:])
-        assert all(float(field) >= 0 for field in fields[5:] if field != "N/A")
+        assert all(not float(field) < 0 for field in fields[5:] if field != "N/A")
 
 
 def read_by_headings(text: str) -> list[tuple[int, float, float]]:
@@ -222,7 +225,7 @@ def test_scripts_in_the_wild_read_it() -> None:
         *both(1e6, 2e6, 1 << 40, 1 << 38, operation="broadcast", root=1),
         ranks=2,
     )
-    busbws = [(1000000, 10.0, 20.0), (1000000, 12.5, 12.5), (1 << 40, 1099.5, 549.76)]
-    assert read_by_headings(text) == busbws
+    busbws = [(1000000, 10.0, 20.0), (1000000, 12.5, nan), (1 << 40, 1099.5, 549.76)]
+    assert str(read_by_headings(text)) == str(busbws)
     rows = map(str.split, data_lines(text))
-    assert [(int(row[0]), float(row[7]), float(row[11])) for row in rows] == busbws
+    assert str([(int(row[0]), float(row[7]), float(row[11])) for row in rows]) == str(busbws)

@@ -78,7 +78,7 @@ def test_the_frame_has_a_row_for_each_case_and_setting(tmp_path: Path) -> None:
     frame = commbench.load_sweep(tmp_path / "swept").frame()
     assert tuple(frame.columns) == COLUMNS
     assert frame["setting"].tolist() == ["cpu-mode=quiet"] * 4 + ["cpu-mode=plain"] * 4
-    assert frame["place"].tolist() == ["best"] * 4 + [""] * 4
+    assert frame["verdict"].tolist() == ["fastest"] * 4 + ["slower"] * 4
     assert frame["ratio"].isna().tolist() == [True] * 4 + [False] * 4
     slower = frame[4:]
     assert ((slower["ratio_ci_low"] < 2) & (slower["ratio_ci_high"] > 2)).all()
@@ -122,20 +122,22 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
          "1K-1M: on and off are equally fast."),
         (lambda setting, _: (1, 1.01, 3)[setting], "on,off,auto", SIZES,
          "1K-1M: on and off are equally fast, auto takes 3.00 (2.97 … 3.02) times as long."),
-        (crossing, "a,b,c", SIZES, "1K-16K: a is the fastest, b takes 1.30 times as long; "
-         "256K-1M: b is the fastest, a takes 1.15 times as long."),
+        (crossing, "a,b,c", SIZES, "1K-16K: a is the fastest, b takes 1.30 (1.28 … 1.31) times "
+         "as long; 256K-1M: b is the fastest, a takes 1.15 (1.13 … 1.18) times as long."),
         (unsure(SIZES[0], SIZES[3]), "on,off", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 times as long; 1K and 1M: undecided."),
+         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
+         "as long; 1K and 1M: undecided."),
         (unsure(SIZES[1]), "on,off", SIZES,
-         "1K and 256K-1M: off is the fastest, on takes 2.00 times as long; 16K: undecided."),
+         "1K and 256K-1M: off is the fastest, on takes 2.00 (1.97 … 2.03) times "
+         "as long; 16K: undecided."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 times as long; 1K and 1M: undecided between "
-         "on and off."),
+         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
+         "as long; 1K and 1M: undecided between on and off."),
         (lambda setting, size: 1 + (setting + size.bit_length()) % 5, "a,b,c,d,e",
          [1 << k for k in range(10, 21)],
-         "1K, 32K and 1M: e is the fastest, a takes 2.00 times as long; "
-         "2K and 64K: d is the fastest, e takes 2.00 times as long; "
-         "4K and 128K: c is the fastest, d takes 2.00 times as long; 4 more sizes."),
+         "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.98 … 2.03) times as long; "
+         "2K and 64K: d is the fastest, e takes 2.00 (1.97 … 2.03) times as long; "
+         "4K and 128K: c is the fastest, d takes 2.00 (1.99 … 2.03) times as long; 4 more sizes."),
     ],
 )  # fmt: skip
 def test_the_answer_and_the_picture_say_what_is_the_fastest_at_which_sizes(
@@ -181,7 +183,7 @@ def test_a_setting_that_is_far_off_in_some_rounds_is_undecided_and_not_tied(tmp_
     assert [(w.kind, w.size_bytes, w.best, w.tied, w.undecided) for w in result.winners] == [
         (KIND, size, "cpu-mode=quiet", (), ("cpu-mode=plain",)) for size in SIZES
     ]
-    assert {row[COLUMNS.index("place")] for row in result.frame_rows()} == {"best", "undecided"}
+    assert {row.verdict for row in result.rows} == {"shortest", "undecided"}
 
 
 @alike
@@ -193,7 +195,7 @@ def test_ranges_of_sizes_decide_what_single_rows_cannot(tmp_path: Path) -> None:
         rounds=4, sizes=sizes,
     )  # fmt: skip
     result = load_sweep(tmp_path)
-    assert {row.place for row in result.rows} == {"best", "undecided", ""}
+    assert {row.verdict for row in result.rows} > {"undecided", "slower"}
     assert ranges_of(result) == [(sizes[0], sizes[-1], "faster", ["cpu-mode=quiet"])]
 
 
@@ -295,7 +297,7 @@ def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> 
         is_first = (case.form, case.dtype) == ("direct", "float32")
         found[selection_key(case)] = [["RING" if is_first else algorithm, "LL", "2"]]
         row = make_row(header, Measurement(case=case, status="ok"))
-        time = SettingTime(setting, row, Estimate(1e-4, 1e-4, 1e-4), None, "best")
+        time = SettingTime(setting, row, Estimate(1e-4, 1e-4, 1e-4), None, "fastest")
         points.append(SweepPoint(case.title, case.size_bytes, (time,)))
     assert len(points) == 8
     assert make_tuner_ranges(points) == (TunerRange("all_reduce", 0, 4096, "ring", "ll", 2),)
