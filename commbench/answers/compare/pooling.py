@@ -33,7 +33,7 @@ from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import HOST, NO_EFFECT, ComparedRow, HostEffect, widen
+from commbench.answers.compare.ratio import HOST, NO_EFFECT, ComparedRow, HostEffect
 from commbench.plan.backends import usual_launch_spread
 from commbench.stats import Estimate
 from commbench.views import cells
@@ -227,8 +227,7 @@ def _pool_logs(found: Sequence[_LogRatio], fraction: float, host: HostEffect) ->
         half = max(half, hypot(*(_half_of_launches(found, weights, fraction, n) for n in (0, 1))))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
-    pooled = Estimate(exp(value), exp(low), exp(high))
-    return widen(pooled, found[0].row.a, found[0].row.b, host)
+    return host.widen(Estimate(exp(value), exp(low), exp(high)))
 
 
 def random_effects(
@@ -255,12 +254,14 @@ def random_effects(
 def _half_of_launches(
     found: Sequence[_LogRatio], weights: Sequence[float], fraction: float, side: int
 ) -> float:
-    """Half the interval of the pooled log time of one side, A (0) or B (1), by its launches; 0
-    where it has only one, or a row lacks one."""
+    """Half the interval of the pooled log time of one side, A (0) or B (1), by its launches; by
+    their number alone where a row has no samples or lacks a launch, and 0 where it is not known."""
+    rows = [(each.row.a, each.row.b)[side] for each in found]
     samples = [each.row.samples[side] for each in found if each.row.samples]
     logs = [statistics.launch_logs(samples_by_launch(row), fraction) for row in samples]
-    number = min(map(len, logs), default=0)
-    if number < 2 or len(logs) < len(found) or number < max(map(len, logs)):  # a row lacks a launch
-        return 0.0
-    means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    return statistics.launch_half_width(means, usual_launch_spread(found[0].row.a.backend))
+    means = [0.0] * min(row.launches or 0 for row in rows)
+    if len(logs) == len(found) and len({*map(len, logs)}) == 1:
+        means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
+    usual = usual_launch_spread(rows[0].backend)
+    is_known = len(means) > 1 or (means and usual)
+    return statistics.launch_half_width(means, usual) if is_known else 0.0

@@ -18,8 +18,6 @@ from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
-from commbench.analysis.statistics import Z
-from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Measurement
@@ -103,7 +101,7 @@ class ComparedRow(NamedTuple):
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
         b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
-        return widen(stats.ratio(b, a), self.a, self.b, self.host) if a and b else None
+        return self.host.widen(stats.ratio(b, a)) if a and b else None
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
@@ -131,7 +129,7 @@ def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    found = widen(stats.ratio(b.time, a.time), a, b, host)
+    found = host.widen(stats.ratio(b.time, a.time))
     row = ComparedRow(kind, a, b, found, stats.UNDECIDED, host=host)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
@@ -203,33 +201,7 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
         return None
     launches = row.a.launches, row.b.launches
     found = row.host.without(row.ratio) or row.ratio
-    found = stats.hold_together(found, number, statistics.launch_degrees(*launches))
-    return widen(found, row.a, row.b, row.host, stats.factor_of_all(number))
-
-
-def widen(
-    found: Estimate | None, a: Any, b: Any, host: HostEffect, factor: float = Z
-) -> Estimate | None:
-    """The ratio of times of two rows of results, with an interval that covers what their launches
-    and the host leave unsure."""
-    return host.widen(widen_for_launches(found, (a.launches, b.launches), a.backend, factor))
-
-
-def widen_for_launches(
-    found: Estimate | None, launches: Sequence[int | None], backend: str, factor: float = Z
-) -> Estimate | None:
-    """The ratio of times from so many launches each. The interval of a single launch does not know
-    by how much launches differ: if one side is single, and the ratio is not farther from 1 than
-    that of equal runs usually is (95 %; `factor` is that of the interval), its interval covers
-    that."""
-    numbers = [number for number in launches if number]
-    if 1 not in numbers or found is None or not found.has_interval:
-        return found
-    usual = factor * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
-    if abs(log(found.value)) > usual:
-        return found
-    low, high = found.value * exp(-usual), found.value * exp(usual)
-    return Estimate(found.value, min(found.ends[0], low), max(found.ends[1], high))
+    return row.host.widen(stats.hold_together(found, number, statistics.launch_degrees(*launches)))
 
 
 MOST_FORESEEN = 32

@@ -4,7 +4,6 @@ those of gloo usually do, and of runs whose hosts were not equally fast."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ from synthetic import header, in_memory, plan, steady
 from commbench import __version__
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document
-from commbench.answers.compare.ratio import widen_for_launches
 from commbench.results.schema import Run
-from commbench.stats import Estimate
 from commbench.views.formats import as_json
 
 ROWS = 8
@@ -63,22 +60,6 @@ def test_single_launches_are_undecided_within_what_launches_usually_differ_by() 
         a, b = (in_memory(name, [steady(1e-4 * f)] * 3) for name, f in (("a", 1), ("b", factor)))
         found = compare(a, b)
         assert {each.verdict for each in (*found.rows, *found.pooled)} == {verdict}, factor
-
-
-def test_the_usual_spread_is_that_of_both_sides_launches_and_of_the_backend() -> None:
-    ratio = Estimate(1.0, 0.99, 1.01)
-    for launches, backend, usual in (
-        ((1, 1), "gloo", 1.96 * 0.04 * sqrt(2)),
-        ((1, 4), "gloo", 1.96 * 0.04 * sqrt(1.25)),
-        ((1, 1), "nccl", 1.96 * 0.03 * sqrt(2)),
-        ((1, None), "unheard of", 1.96 * 0.03),
-    ):
-        low, high = widen_for_launches(ratio, launches, backend).ends
-        assert low and high and log(high) == pytest.approx(usual, rel=1e-4) == -log(low)
-    for launches in ((3, 3), (None, None)):
-        assert widen_for_launches(ratio, launches, "gloo") == ratio
-    far = Estimate(1.2, 1.19, 1.21)
-    assert widen_for_launches(far, (1, 1), "gloo") == far
 
 
 def steady_run(name: str, seconds: float, **seen: Any) -> Run:
