@@ -215,7 +215,12 @@ class Plan:
     def _require_forms(self) -> None:
         """Every form takes one of the splits."""
         if self.forms:
-            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
+            operations = [OPERATIONS[name] for name in self.operations]
+            usable = [
+                name for name, form in CALL_FORMS.items()
+                if name in self.forms or any(map(form.suits, operations))
+            ]  # fmt: skip
+            require_known("form", self.forms, [*usable, ALL_FORMS])
         for name in self.forms:
             if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
                 one = CALL_FORMS[name].one

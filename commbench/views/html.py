@@ -89,11 +89,16 @@ def _shown(value: object) -> object:
 
 
 def _pictures_first(blocks: Sequence[doc.Block]) -> list[doc.Block]:
-    """The blocks, with the pictures before the first table or section."""
-    whole = (doc.Table, doc.Section, doc.Pictures)
-    first = next((n for n, block in enumerate(blocks) if isinstance(block, whole)), len(blocks))
+    """The blocks, with the pictures before the first table or section that has one."""
+    first = next((n for n, block in enumerate(blocks) if _is_large(block)), len(blocks))
     after = sorted(blocks[first:], key=lambda block: not isinstance(block, doc.Pictures))
     return [*blocks[:first], *after]
+
+
+def _is_large(block: doc.Block) -> bool:
+    if isinstance(block, doc.Section):
+        return any(map(_is_large, block.blocks))
+    return isinstance(block, (doc.Table, doc.Pictures))
 
 
 def _options(text: str) -> Markup:

@@ -3,6 +3,7 @@ about each. A document has a row in a sentence and its facts, or a table of rows
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,9 +98,14 @@ def explain_run(
         )
         chosen = [row for row in chosen if known.is_of_size(row, size_bytes)]
         if not chosen:
-            has = units.format_sizes(tuple(sorted(sizes - {0}))) or "rows without a size"
+            some = sorted(sizes - {0})
+            has = units.format_sizes(tuple(some)) or "rows without a size"
+            place = bisect(some, size_bytes)
+            near = join_words(
+                [*map(units.format_bytes, some[max(0, place - 1) : place + 1])] or [""]
+            )
             why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
-            raise UsageError(why, f"it has {has}")
+            raise UsageError(why, f"it has {has}; nearest: {near}" if near else f"it has {has}")
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
     largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
     found = tuple(explain_row(row, every, peak, machine) for row in largest)

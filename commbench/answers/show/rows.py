@@ -59,6 +59,17 @@ def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Esti
     return known(bandwidth(row.time.median), *ends)
 
 
+def _in_time(name: str) -> Callable[[ResultRow], Estimate | None]:
+    """A figure of a row that is inverse to its time, with the interval that follows from that."""
+
+    def figure(row: ResultRow) -> Estimate | None:
+        known = getattr(row, name) and row.time
+        work = known and getattr(row, name) * known.median
+        return _at_time(lambda time: work / time, row) if work else None
+
+    return figure
+
+
 def busbw_of(row: ResultRow | None) -> Estimate | None:
     """The bus bandwidth of a row; None where it has none."""
     return _at_time(row.busbw_at, row) if row else None
@@ -101,8 +112,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
-        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), cells.BANDWIDTH, 3),
-        Column("logical\nGB/s", attrgetter("logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("all pairs\nGB/s", _in_time("aggregate_bandwidth"), cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", _in_time("logical_bandwidth"), cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
