@@ -215,11 +215,8 @@ class Plan:
     def _require_forms(self) -> None:
         """Every form takes one of the splits."""
         if self.forms:
-            operations = [OPERATIONS[name] for name in self.operations]
-            usable = [
-                name for name, form in CALL_FORMS.items()
-                if name in self.forms or any(map(form.suits, operations))
-            ]  # fmt: skip
+            own, given = [OPERATIONS[name] for name in self.operations], self.forms
+            usable = [n for n, f in CALL_FORMS.items() if n in given or any(map(f.suits, own))]
             require_known("form", self.forms, [*usable, ALL_FORMS])
         for name in self.forms:
             if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):

@@ -31,7 +31,7 @@ from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
 from commbench.output.text import list_some, read_sections
-from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
+from commbench.stats import FASTER, SLOWER, UNDECIDED, collect, ratio
 from commbench.units import format_bytes, format_count, format_share, format_time
 from commbench.validation import require_within
 from commbench.views.cells import ratio_with_interval_text
@@ -121,15 +121,10 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return next((each for each in found if each and each.verdict == SLOWER), None)
 
     @property
-    def stalled_shares(self) -> list[float]:
-        """The part of the calls that were interrupted, in each mode, as far as that is known."""
-        return [e.stalled_share for e in self.effects if e.stalled_share is not None]
-
-    @property
-    def stalled_quiet(self) -> float | None:
-        """The part of the calls that were interrupted in quiet, of small or of large ones."""
-        shares = [e.stalled_share for e in self.effects if e.mode == QUIET]
-        return max((share for share in shares if share is not None), default=None)
+    def stalled_shares(self) -> dict[str, list[float]]:
+        """The parts of the calls that were interrupted, by mode, as far as they are known."""
+        known = [(e.mode, e.stalled_share) for e in self.effects]
+        return collect((mode, share) for mode, share in known if share is not None)
 
     @property
     def refused(self) -> dict[str, CommbenchError]:
@@ -274,7 +269,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
     reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
-    others, slower, quiet = OTHERS(facts, report), report.slower_quiet, report.stalled_quiet
+    others, slower = OTHERS(facts, report), report.slower_quiet
     programs = (report.meanwhile and report.meanwhile.busiest) or facts.busiest
     busiest = [
         f"{each.name} (pid {list_some([*map(str, each.pids)], 2)}) {each.cores:.1f} cores"
@@ -288,7 +283,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "others": "unknown" if others is None else format_share(others),
         "load": f"{facts.load[0]:.1f}" if facts.load else "unknown",
         "busiest": ", ".join(busiest) or "none that can be seen from here",
-        "stalled": format_share(quiet or 0.0),
+        "stalled": format_share(_stalled(facts, report)),
         "quiet": ratio_with_interval_text(slower and slower.ratio),
         "calls": "large" if slower and slower.sizes_bytes == cpu_modes.LARGE else "small",
         "cores": format_count(facts.host_cores, "core"),
@@ -319,6 +314,11 @@ def _is_idle(facts: HostFacts, report: DoctorReport) -> bool:
     """Whether others use almost nothing of the cores' time, as far as that is known."""
     others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
     return others <= STILL_QUIET and stolen <= STOLEN
+
+
+def _stalled(_: HostFacts, report: DoctorReport) -> float:
+    """The part of the calls that were interrupted in quiet, of small or of large ones."""
+    return max(report.stalled_shares.get(QUIET, ()), default=0.0)
 
 
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
@@ -384,12 +384,9 @@ def _has_low_cap(gpu: Gpu) -> bool:
 FINDINGS: dict[str, tuple[Figure, float]] = {
     "quiet_slower": (_quiet_slower, 1.05),
     "quiet_undecided": (_quiet_undecided, 0.0),
-    "interrupted": (lambda f, r: None if _is_idle(f, r) else r.stalled_quiet, STALLED),
-    "own_threads": (lambda f, r: r.stalled_quiet if _is_idle(f, r) else None, STALLED),
-    "busy_cores": (
-        lambda f, r: None if (r.stalled_quiet or 0) > STALLED else OTHERS(f, r),
-        STILL_QUIET,
-    ),
+    "interrupted": (lambda f, r: not _is_idle(f, r) and _stalled(f, r), STALLED),
+    "own_threads": (lambda f, r: _is_idle(f, r) and _stalled(f, r), STALLED),
+    "busy_cores": (lambda f, r: None if _stalled(f, r) > STALLED else OTHERS(f, r), STILL_QUIET),
     "stolen": (BY_OTHER_MACHINES, STOLEN),
     "throttled": (_throttled, 0.01),
     "cpu_limit": (lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0),

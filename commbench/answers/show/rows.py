@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
-from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
+from commbench.analysis.figures import FAR_APART, CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
@@ -59,15 +60,10 @@ def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Esti
     return known(bandwidth(row.time.median), *ends)
 
 
-def _in_time(name: str) -> Callable[[ResultRow], Estimate | None]:
-    """A figure of a row that is inverse to its time, with the interval that follows from that."""
-
-    def figure(row: ResultRow) -> Estimate | None:
-        known = getattr(row, name) and row.time
-        work = known and getattr(row, name) * known.median
-        return _at_time(lambda time: work / time, row) if work else None
-
-    return figure
+def _in_time(name: str, row: ResultRow) -> Estimate | None:
+    """A figure that is inverse to the time, with the interval that follows from that."""
+    work = row.time and (getattr(row, name) or 0.0) * row.time.median
+    return _at_time(lambda time: work / time, row) if work else None
 
 
 def busbw_of(row: ResultRow | None) -> Estimate | None:
@@ -112,8 +108,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
-        Column("all pairs\nGB/s", _in_time("aggregate_bandwidth"), cells.BANDWIDTH, 3),
-        Column("logical\nGB/s", _in_time("logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("all pairs\nGB/s", partial(_in_time, "aggregate_bandwidth"), cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", partial(_in_time, "logical_bandwidth"), cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
@@ -159,6 +155,9 @@ def _half(kind: Kind) -> str:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
+    low, high = half.ends
+    if high > FAR_APART * low:
+        return f"{format_bytes(round(low))} … {format_bytes(round(high))}"
     return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 

@@ -235,6 +235,8 @@ def describe_run(run: Run) -> str:
     launches = f"; {done}{plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
+    if has_matrix(plan):
+        how = f"{how.partition(', ')[0]}; lower quartile of a pair's batches, by its sender"
     return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
