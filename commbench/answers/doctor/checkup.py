@@ -328,12 +328,6 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
-    """Time in quiet over that in the best mode, if quiet is slower."""
-    found = report.slower_quiet
-    return found.ratio.value if found and found.ratio else None
-
-
 def _quiet_undecided(_: HostFacts, report: DoctorReport) -> float:
     """1 if another mode is faster than plain, and quiet is not seen to be."""
     verdicts = [effect.verdict for effect in report.small if effect.mode == QUIET]
@@ -382,7 +376,7 @@ def _has_low_cap(gpu: Gpu) -> bool:
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
-    "quiet_slower": (_quiet_slower, 1.05),
+    "quiet_slower": (lambda _, r: (e := r.slower_quiet) and e.ratio and e.ratio.value, 1.05),
     "quiet_undecided": (_quiet_undecided, 0.0),
     "interrupted": (lambda f, r: not _is_idle(f, r) and _stalled(f, r), STALLED),
     "own_threads": (lambda f, r: _is_idle(f, r) and _stalled(f, r), STALLED),

@@ -4,13 +4,13 @@ computation and a communication cost each other when they run at once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import waited_sentences
-from commbench.analysis.figures import FAR_APART, CurveSummary, find_peak_fraction, summarise_curve
+from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
@@ -155,9 +155,8 @@ def _half(kind: Kind) -> str:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
-    low, high = half.ends
-    if high > FAR_APART * low:
-        return f"{format_bytes(round(low))} … {format_bytes(round(high))}"
+    if half.has_interval and {row.case.size_bytes for row in kind.rows}.issuperset(half.ends):
+        return " … ".join(format_bytes(round(end)) for end in half.ends)
     return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 

@@ -253,9 +253,9 @@ def _status(shown: ShownRun) -> Iterator[str]:
         facts = run.header.environment
         rows = format_count(len(run.measurements), "row")
         yield f"{rows} imported from {facts['imported_from']}."
-        said = run_notes.run_end_text(run)
-        notes = [n for n in facts.get("notes", ()) if "left out" in n and n not in said]
-        yield from (f"{note[:1].upper()}{note[1:]}." for note in notes)
+        notes, said = facts.get("notes", ()), run_notes.run_end_text(run)
+        notes = [n for n in notes if "left out" in n and n not in said]
+        yield from (f"{n[:1].upper()}{n[1:]}." for n in notes)
         if has_wrong(run):
             yield "Some results are wrong."
     else:
