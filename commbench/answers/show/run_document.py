@@ -159,8 +159,8 @@ def document(shown: ShownRun) -> doc.Document:
     )
     blocks: list[doc.Block] = [
         *([] if shown.are_warnings_explained else [warnings]),
-        *sections,
         doc.Pictures(lambda: _pictures(run)),
+        *sections,
         *_tables(shown, kinds),
         doc.Items(missing, "Not measured"),
         doc.Items(wrong, "What is wrong"),
