@@ -264,8 +264,9 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
     import difflib
 
     names = {each.lower(): each for each in known}
-    found = [each for each in names if len(name) > 2 and each.startswith(name.lower())]
-    found += difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    longer = [each for each in names if len(name) > 2 and each.startswith(name.lower())]
+    found = [*(each for each in close if each in longer), *longer, *close]
     return names[found[0]] if found else ""
 
 
