@@ -208,7 +208,7 @@ def test_the_answer_begins_with_what_the_table_shows() -> None:
     host = facts(load=(3.1,), busy_share=0.3, busiest=(Program("python", 1.4, (7, 9, 11)),))
     said = document(whole(facts=host, trials=shown)).answer
     assert said[0].startswith(
-        f"{QUIET} a rank was interrupted in 38 % of the calls. Other programs"
+        f"{QUIET} a rank was interrupted in up to 38 % of the calls. Other programs"
     )
     assert "3.1 on 8 cores; busiest: python (pid 7, 9 and 1 more) 1.4 cores" in said[0]
     assert any("None of 5 CPU modes is seen to help: none is" in text for text in said)
