@@ -258,14 +258,15 @@ def first_line(error: BaseException) -> str:
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
-    """The known name that resembles `name` most, with at least that similarity (difflib's ratio,
-    from 0 to 1), else one that begins with it; empty if there is none. Upper and lower case are
-    the same."""
+    """The known name that begins with `name`, else the one that resembles it most, with at least
+    that similarity (difflib's ratio, from 0 to 1); empty if there is none. Upper and lower case
+    are the same."""
     import difflib
 
     names = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
-    found += [each for each in names if len(name) > 2 and each.startswith(name.lower())]
+    close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=similarity)
+    longer = [each for each in names if len(name) > 2 and each.startswith(name.lower())]
+    found = [*(each for each in close if each in longer), *longer, *close]
     return names[found[0]] if found else ""
 
 
@@ -284,8 +285,7 @@ def name_error(
     guess = f"did you mean {close}? " if close else ""
     is_long = lists and len(known) > MOST_NAMES
     some = "" if close else f"known: {', '.join(known[:4])} and others; "
-    count = "" if lists.startswith("help(") else f" {len(known)}"  # help has other names, too
-    rest = f"{some}{lists} lists all{count}" if is_long else f"known: {', '.join(known)}"
+    rest = f"{some}{lists} lists all" if is_long else f"known: {', '.join(known)}"
     error = UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
     error.value, error.about = name, kind if kind.startswith("--") else ""
     return error

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from commbench import stats, units
 from commbench.errors import UsageError
+from commbench.runner.run_options import parse_duration
 from commbench.views import cells
 
 SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30}
@@ -290,6 +291,7 @@ NUMBER = "write a number and ns, us, ms or s: 4.2ms"
         (units.parse_time, "4 MS", "time '4 MS' has an unknown unit 'MS'", "write 4us, 4ms or 4s"),
         (units.parse_time, "3min", "time '3min' has an unknown unit 'min'", "write 3us, 3ms or 3s"),
         (units.parse_time, "0ms", "time '0ms' is not above 0", "write for example 4.2ms"),
+        (parse_duration, "5", "'5' is not a time with a unit", "write 90s, 30m or 1h"),
         (units.parse_time, "-1ms", "'-1ms' is not a time", NUMBER),
         (units.parse_time, "1e3us", "'1e3us' is not a time", NUMBER),
         (units.parse_time, "ms", "'ms' is not a time", NUMBER),

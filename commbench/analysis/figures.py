@@ -190,6 +190,10 @@ LARGEST_LATENCY = 8 << 10
 """Bytes up to which the time of a call is called its latency; beyond, bandwidth is a part of it."""
 
 
+FAR_APART = 8
+"""Between sizes with a larger ratio a bandwidth is not interpolated."""
+
+
 class CurveSummary(NamedTuple):
     """The figures of rows that differ only in size; None where nothing was measured."""
 
@@ -211,7 +215,8 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     its peak. Hockney defines it by the asymptotic bandwidth of a fitted line (Parallel Computing
     20, 1994, p. 389: "The communication challenge for MPP"); here the peak is the highest measured
     bandwidth. Between the two measured sizes on either side, the logarithm of the bandwidth is
-    taken as linear in the logarithm of the size.
+    taken as linear in the logarithm of the size. Of sizes more than FAR_APART, nothing is known
+    between them, so they are the ends of its interval.
     """
     timed = sorted(
         (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
@@ -228,6 +233,8 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
         if low < most / 2:
             steps = speeds[size], speeds[low_size], speeds[high_size]
             half = combine_ratio(partial(_crossing, low_size, high_size), *steps)
+            if half and high_size > FAR_APART * low_size:
+                half = Estimate(half.value, low_size, high_size)
             return CurveSummary(latency, peak, half)
     is_known = len(curve) > 1
     return CurveSummary(latency, peak, Estimate(rising[0][0]) if is_known else None, is_known)

@@ -215,7 +215,9 @@ class Plan:
     def _require_forms(self) -> None:
         """Every form takes one of the splits."""
         if self.forms:
-            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
+            own, given = [OPERATIONS[name] for name in self.operations], self.forms
+            usable = [n for n, f in CALL_FORMS.items() if n in given or any(map(f.suits, own))]
+            require_known("form", self.forms, [*usable, ALL_FORMS])
         for name in self.forms:
             if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
                 one = CALL_FORMS[name].one

@@ -8,6 +8,7 @@ from math import isinf
 from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import RecordsError, UsageError
+from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import HOT
 from commbench.plan.dtypes import DTYPES, find_dtype
@@ -338,7 +339,7 @@ class RowCollector:
         """The file with these facts; raises an error where it has no row. `timing` and `buffers`
         are those of its rows, by the loop that the tool documents."""
         notes = {note: note for note in self._notes} | {
-            f"{format_count(len(n), self._unit)} left out ({join_numbers('', n)}): {reason}": reason
+            f"{join_numbers(self._unit, n)} left out: {reason}": reason
             for reason, n in self._left_out.items()
         }
         if not self.rows:
@@ -365,11 +366,9 @@ class RowCollector:
 
 
 def join_numbers(unit: str, numbers: Iterable[int]) -> str:
-    """The first numbers of some lines or rows: `line 3`, `lines 3, 4, 5, 6, …`."""
+    """The first numbers of some lines or rows: `line 3`, `lines 3, 4, 5, 6 and 2 more`."""
     texts = [str(number) for number in numbers]
-    more = ["…"] if len(texts) > _MOST_LINES else []
-    units = f"{unit}{'s' if len(texts) > 1 else ''} " if unit else ""
-    return f"{units}{', '.join(texts[:_MOST_LINES] + more)}"
+    return f"{unit}{'s' if len(texts) > 1 else ''} {list_some(texts, _MOST_LINES)}"
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:

@@ -77,8 +77,8 @@ class CallOptions:
         python_type="str | torch.dtype | Sequence[str | torch.dtype]",
     )  # fmt: skip
     reduce_op: tuple[str, ...] = _what(
-        "RED", "Reduce operation: sum, avg, prod, min, max, band, bor, bxor; several with commas, "
-        "or all.", flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
+        "RED", f"Reduce operation: {', '.join(REDUCE_OPS)}; several with commas, or all.",
+        flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
         parse=names_of("--reduce-op", find_reduce_op, REDUCE_OPS),
         python_type="str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]",
     )  # fmt: skip

@@ -44,10 +44,11 @@ def parse_precision(given: str | float) -> float:
 
 def parse_duration(given: str | float) -> float:
     """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
+    text = given if isinstance(given, str) else f"{given}s"
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)\s*", text)
     if not found:
-        raise wrong_value(str(given), "is not a time", "write 90s, 30m or 1h")
-    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+        raise wrong_value(str(given), "is not a time with a unit", "write 90s, 30m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 _how_long = partial(declare, group="How long, and in which order")

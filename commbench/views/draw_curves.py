@@ -150,7 +150,7 @@ def _draw_series(
     moved = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
     look = pictures.line_properties(series.look) | {"transform": axes.transData + moved}
     if is_small:
-        look["markersize"] = 3
+        look |= {"markersize": 4.5, "markeredgewidth": 0}
     places = series.places
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import get_args
@@ -61,7 +60,6 @@ def write(document: doc.Document, _: bool = False) -> str:
     )
     environment.filters |= {
         "trusted": Markup, "data_address": _data_address, "aligned": _aligned, "options": _options,
-        "pictures_first": _pictures_first,
     }  # fmt: skip
     for kind in get_args(doc.Block):
         environment.tests[kind.__name__.lower()] = lambda block, of=kind: isinstance(block, of)
@@ -86,14 +84,6 @@ def _shown(value: object) -> object:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "\n".join(map(clean, value.split("\n")))
-
-
-def _pictures_first(blocks: Sequence[doc.Block]) -> list[doc.Block]:
-    """The blocks, with the pictures before the first table or section."""
-    whole = (doc.Table, doc.Section, doc.Pictures)
-    first = next((n for n, block in enumerate(blocks) if isinstance(block, whole)), len(blocks))
-    after = sorted(blocks[first:], key=lambda block: not isinstance(block, doc.Pictures))
-    return [*blocks[:first], *after]
 
 
 def _options(text: str) -> Markup:

@@ -388,13 +388,15 @@ def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:
     return [round(n * step, 12) for n in numbers]
 
 
-def every_nth(places: Sequence[float], widths: Sequence[float]) -> range:
-    """The indices of every n-th label, with the least n that keeps them apart; places and widths in
-    the same unit, places in ascending order."""
-    for step in range(1, len(places)):
-        chosen = range(0, len(places), step)
-        if all(
-            places[b] - places[a] > (widths[a] + widths[b]) / 2 + 0.1 for a, b in pairwise(chosen)
-        ):
-            return chosen
-    return range(min(1, len(places)))
+def every_nth(places: Sequence[float], widths: Sequence[float]) -> list[int]:
+    """The indices of the first, every n-th and the last label, as many as are apart, if possible
+    evenly; places and widths in the same unit, places in ascending order."""
+    last = len(places) - 1
+
+    def fits(a: int, b: int) -> bool:
+        return places[b] - places[a] > (widths[a] + widths[b]) / 2 + 0.1
+
+    steps = sorted(range(1, last + 1), key=lambda step: last % step > 0)
+    found = ([*(n for n in range(0, last, step) if not n or fits(n, last)), last] for step in steps)
+    apart = [chosen for chosen in found if all(fits(a, b) for a, b in pairwise(chosen))]
+    return max(apart, key=len, default=[*range(min(1, len(places)))])

@@ -219,6 +219,8 @@ def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None
         assert size(found.peak) == 1024
     noisy = summary({64: 1.0, 128: 1e3, 256: 1.0, 512: 2.0})  # the last crossing counts
     assert noisy.half and 128 < noisy.half.value < 256
+    far = summary({64: 1.0, 1024: 4.0})  # nothing is known between these
+    assert far.half and far.half.ends == (64, 1024)
     above = summary({64: 1.0, 128: 1.5})  # it starts above half of its peak
     assert (above.half, above.is_below) == (Estimate(64), True)
 

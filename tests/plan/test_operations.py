@@ -13,7 +13,7 @@ import commbench
 from commbench.cli.commands import parse_words
 from commbench.errors import UsageError
 from commbench.plan.backends import find_unread, require_nccl, suggest_variable
-from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_reduce_op
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Peer
 from commbench.plan.operations import OPERATIONS, find_operation
 
@@ -151,7 +151,7 @@ def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
     with pytest.raises(UsageError) as refused:
         find_operation(spelling)
     assert refused.value.message == f"unknown operation {spelling!r}"
-    assert refused.value.hint.startswith(f"did you mean {meant}? `commbench ops` lists all ")
+    assert refused.value.hint == f"did you mean {meant}? `commbench ops` lists all"
 
 
 def test_element_types_are_torchs_with_its_sizes_and_precision() -> None:
@@ -187,6 +187,9 @@ def test_a_reduce_operation_is_found_in_any_case_and_is_one_of_torchs() -> None:
         with pytest.raises(UsageError) as refused:
             find_reduce_op(spelling)
         assert refused.value.hint.startswith(f"did you mean {meant}? ")
+    with pytest.raises(UsageError) as refused:
+        find_dtype("float8")
+    assert refused.value.hint.startswith("did you mean float8_e4m3fn? ")
     with pytest.raises(UsageError) as refused:
         find_reduce_op("norm")
     assert refused.value.hint.startswith("known: sum, ")

@@ -122,7 +122,7 @@ def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
 def test_cells_without_a_number_leave_their_placement_out() -> None:
     file = read(WHOLE.replace("71.99 14.57 14.57", "-nan inf N/A"))
     assert fields(file, "placement") == ["out_of_place"]
-    assert file.notes == ("1 line left out (7): its time is '-nan' (in_place)",)
+    assert file.notes == ("line 7 left out: its time is '-nan' (in_place)",)
     assert len(read(WHOLE.replace("72.34 14.50 14.50", "72.34 nan -nan")).rows) == 2
 
 
@@ -169,8 +169,8 @@ def test_types_and_reductions_that_commbench_lacks_are_left_out() -> None:
     file = read(RUN + TITLE + HEADER + more + ROW + FOOT)
     assert len(file.rows) == 2
     assert file.notes == (
-        "1 line left out (7): commbench has no element type 'uint64'",
-        "1 line left out (8): commbench has no reduce op 'mulsum'",
+        "line 7 left out: commbench has no element type 'uint64'",
+        "line 8 left out: commbench has no reduce op 'mulsum'",
     )
 
 
@@ -229,9 +229,9 @@ REDUCED = "#\n# Reducing maxBytes to 1048576 due to memory limitation\n"
      (WHOLE.removesuffix(FOOT) + WHOLE, CUT.format("at line 7")),
      (WHOLE + RUN + TITLE + HEADER, CUT.format("without a row")),
      (WHOLE + DEVICES, CUT.format("without a row")),
-     (WHOLE + "1048576 26214\n", "1 line left out (10): it has numbers, but is not a row"),
+     (WHOLE + "1048576 26214\n", "line 10 left out: it has numbers, but is not a row"),
      (WHOLE.replace("0 OK", "1 FAILED"), "nccl-tests says: Out of bounds values : 1 FAILED"),
-     (WHOLE.replace("71.99", "nan"), "1 line left out (7): its time is 'nan' (in_place)"),
+     (WHOLE.replace("71.99", "nan"), "line 7 left out: its time is 'nan' (in_place)"),
      (WHOLE.replace("72.34", "92.34"), BANDWIDTH),
      (WHOLE.replace("14.50 14.50", "15.50 14.50"), BANDWIDTH),
      (WHOLE.replace("minBytes 1048576", "minBytes 524288"), LACKS + "size 524288"),
@@ -317,7 +317,7 @@ def test_the_first_version_is_read_with_its_bare_words_and_misspelling() -> None
     file = read_path(FOREIGN / "nccl-tests-1.json")
     found = [(1, "out_of_place"), (2, "out_of_place"), (2, "in_place")]
     assert fields(file, "line", "placement")[:3] == found
-    assert file.notes == ("1 result left out (1): its time is 'inf' (in_place)",)
+    assert file.notes == ("result 1 left out: its time is 'inf' (in_place)",)
     assert {*fields(file, "wrong")} == {None}
 
 

@@ -50,8 +50,9 @@ def document(report: AdviceReport) -> doc.Document:
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
-        [warnings_section([("", w) for w in report.warnings]), *blocks, *_missing(report.missing),
-         *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else [])],
+        [warnings_section([("", w) for w in report.warnings]),
+         *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else []),
+         *blocks, *_missing(report.missing)],
     )  # fmt: skip
 
 

@@ -58,11 +58,11 @@ def document(gate: GateResult) -> Document:
     blocks = [
         warnings_section(warnings),
         Items(advice(gate), "What to do"),
+        Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
-        Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])

@@ -184,6 +184,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
     ranges = _ordered_ranges(found)
     return [
+        doc.Pictures(lambda: _pictures(found)),
         doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
         doc.Table(
             "Ranges of sizes", RANGE_COLUMNS, ranges, _range_label(found), tone=_tone,
@@ -198,7 +199,6 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
-        doc.Pictures(lambda: _pictures(found)),
         doc.Folded("What the columns mean", [doc.Facts(meanings("compare", "p5"))]),
     ]  # fmt: skip
 

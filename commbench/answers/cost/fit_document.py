@@ -43,8 +43,8 @@ def document(machine: Machine) -> Document:
     answer += crowd_text(machine.facts.get(CROWD))
     blocks: list[Block] = [
         Items([*map(WARNING.__add__, warnings), *machine.notes], "Notes"),
-        *map(_section, machine.fitted),
         Pictures(lambda: [residual_picture(machine)]),
+        *map(_section, machine.fitted),
     ]
     return Document(
         f"Cost models of {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks

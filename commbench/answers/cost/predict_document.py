@@ -64,8 +64,8 @@ def document(projection: Projection) -> Document:
         [_answer(fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
-            Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
             *([drawn] if _panels(projection) else []),
+            Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
             *(
                 Section(f"{m.title}: {m.model}", [Facts(_facts(m, own))])
                 for m, own in projection.by_model

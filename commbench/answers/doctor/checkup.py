@@ -30,8 +30,8 @@ from commbench.host.facts import (
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
-from commbench.output.text import list_some, read_sections, span
-from commbench.stats import FASTER, SLOWER, ratio
+from commbench.output.text import list_some, read_sections
+from commbench.stats import FASTER, SLOWER, UNDECIDED, collect, ratio
 from commbench.units import format_bytes, format_count, format_share, format_time
 from commbench.validation import require_within
 from commbench.views.cells import ratio_with_interval_text
@@ -121,9 +121,10 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return next((each for each in found if each and each.verdict == SLOWER), None)
 
     @property
-    def stalled_shares(self) -> list[float]:
-        """The part of the calls that were interrupted, in each mode, as far as that is known."""
-        return [e.stalled_share for e in self.effects if e.stalled_share is not None]
+    def stalled_shares(self) -> dict[str, list[float]]:
+        """The parts of the calls that were interrupted, by mode, as far as they are known."""
+        known = [(e.mode, e.stalled_share) for e in self.effects]
+        return collect((mode, share) for mode, share in known if share is not None)
 
     @property
     def refused(self) -> dict[str, CommbenchError]:
@@ -282,7 +283,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "others": "unknown" if others is None else format_share(others),
         "load": f"{facts.load[0]:.1f}" if facts.load else "unknown",
         "busiest": ", ".join(busiest) or "none that can be seen from here",
-        "stalled": span(lambda share: f"{100 * share:.0f}", report.stalled_shares or [0.0]),
+        "stalled": format_share(_stalled(facts, report)),
         "quiet": ratio_with_interval_text(slower and slower.ratio),
         "calls": "large" if slower and slower.sizes_bytes == cpu_modes.LARGE else "small",
         "cores": format_count(facts.host_cores, "core"),
@@ -309,6 +310,17 @@ OTHERS = _load("busy_share", "others_share")
 BY_OTHER_MACHINES = _load("stolen_share", "stolen_share")
 
 
+def _is_idle(facts: HostFacts, report: DoctorReport) -> bool:
+    """Whether others use almost nothing of the cores' time, as far as that is known."""
+    others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
+    return others <= STILL_QUIET and stolen <= STOLEN
+
+
+def _stalled(_: HostFacts, report: DoctorReport) -> float:
+    """The part of the calls that were interrupted in quiet, of small or of large ones."""
+    return max(report.stalled_shares.get(QUIET, ()), default=0.0)
+
+
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     """Mean share of the measured time in which the control group had used up its own."""
     points = [point.throttled_share for trial in report.trials for point in trial.points]
@@ -316,10 +328,10 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
-    """Time in quiet over that in the best mode, if quiet is slower."""
-    found = report.slower_quiet
-    return found.ratio.value if found and found.ratio else None
+def _quiet_undecided(_: HostFacts, report: DoctorReport) -> float:
+    """1 if another mode is faster than plain, and quiet is not seen to be."""
+    verdicts = [effect.verdict for effect in report.small if effect.mode == QUIET]
+    return float(bool(report.best and not report.slower_quiet) and verdicts == [UNDECIDED])
 
 
 def _unsteady(_: HostFacts, report: DoctorReport) -> float | None:
@@ -337,8 +349,7 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate of one core's memory copies over the loopback's; None on a host that is busy."""
     found = report.ceilings
-    others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
-    if not found or others > STILL_QUIET or stolen > STOLEN:
+    if not found or not _is_idle(facts, report):
         return None
     rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
     return rate and rate.value
@@ -365,16 +376,15 @@ def _has_low_cap(gpu: Gpu) -> bool:
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
-    "interrupted": (lambda _, r: max(r.stalled_shares, default=None), STALLED),
-    "busy_cores": (
-        lambda f, r: None if max(r.stalled_shares, default=0) > STALLED else OTHERS(f, r),
-        STILL_QUIET,
-    ),
+    "quiet_slower": (lambda _, r: (e := r.slower_quiet) and e.ratio and e.ratio.value, 1.05),
+    "quiet_undecided": (_quiet_undecided, 0.0),
+    "interrupted": (lambda f, r: not _is_idle(f, r) and _stalled(f, r), STALLED),
+    "own_threads": (lambda f, r: _is_idle(f, r) and _stalled(f, r), STALLED),
+    "busy_cores": (lambda f, r: None if _stalled(f, r) > STALLED else OTHERS(f, r), STILL_QUIET),
     "stolen": (BY_OTHER_MACHINES, STOLEN),
     "throttled": (_throttled, 0.01),
     "cpu_limit": (lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0),
     "few_cores": (lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0),
-    "quiet_slower": (_quiet_slower, 1.05),
     "unsteady": (_unsteady, 1.5),
     "clock_source": (lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0),
     "slow_clock": (lambda f, _: f.clock_read_s, 0.5e-6),

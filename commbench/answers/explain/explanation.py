@@ -3,6 +3,7 @@ about each. A document has a row in a sentence and its facts, or a table of rows
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -91,15 +92,15 @@ def explain_run(
             names = dict.fromkeys(row.case.operation for row in every)
             raise UsageError(f"{run.name} has no {name}", f"it has {', '.join(names)}")
     if size is not None:
-        sizes, size_bytes = (
-            {row_names.named_bytes(row.case) for row in chosen},
-            units.parse_size(size),
-        )
+        size_bytes = units.parse_size(size)
+        some = sorted({row_names.named_bytes(row.case) for row in chosen} - {0})
         chosen = [row for row in chosen if known.is_of_size(row, size_bytes)]
         if not chosen:
-            has = units.format_sizes(tuple(sorted(sizes - {0}))) or "rows without a size"
+            has = units.format_sizes(tuple(some)) or "rows without a size"
+            place = bisect(some, size_bytes)
+            near = " and ".join(map(units.format_bytes, some[max(0, place - 1) : place + 1]))
             why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
-            raise UsageError(why, f"it has {has}")
+            raise UsageError(why, f"it has {has}; nearest: {near}" if near else f"it has {has}")
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
     largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
     found = tuple(explain_row(row, every, peak, machine) for row in largest)

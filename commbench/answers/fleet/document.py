@@ -64,7 +64,7 @@ _REASON = Column("why", lambda node: "; ".join(node.reasons), cells.TEXT, 2, is_
 
 def document(fleet: FleetResult) -> Document:
     """The answer, the nodes by verdict with their evidence, and what the verdicts rest on."""
-    blocks: list[Block] = []
+    blocks: list[Block] = [Pictures(lambda: fleet_pictures(fleet))]
     for verdict, title in TITLES.items():
         chosen = [node for node in fleet.nodes if node.verdict == verdict]
         times = () if verdict == judged.MISSING else _TIMES
@@ -83,7 +83,6 @@ def document(fleet: FleetResult) -> Document:
         Table("All nodes", (_NODE, verdicts, *_TIMES[:-1]), compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),
         Items(notes(fleet), "What the verdicts rest on"),
-        Pictures(lambda: fleet_pictures(fleet)),
     ]
     title = f"Fleet of {format_count(len(fleet.nodes), 'node')}"
     tone = GOOD if fleet.outcome == judged.PASS else BAD

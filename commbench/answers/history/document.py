@@ -57,10 +57,10 @@ def document(trend: Trend) -> Document:
     levels = Table("Level since the last step", of_level, trend.series, _title)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
+        Pictures(lambda: [*pictures(trend)]),
         changes,
         levels,
         Items([*_waits(trend), *notes(trend.runs)], "Notes"),
-        Pictures(lambda: [*pictures(trend)]),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 

@@ -94,7 +94,8 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
             for matrix, found in tested
             if found.rank_limit
         ]
-        shows = f" A rank that is {join_words(limits, 'or')} would show." if limits else ""
+        few = "; few values that differ much show no less" * (is_noisy and not judged)
+        shows = f" A rank that is {join_words(limits, 'or')} would show{few}." if limits else ""
         yield f"{text[0].upper()}{text[1:]}{shows}"
 
 
@@ -127,7 +128,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         is_both = any(pair[::-1] in matrix.values for pair in matrix.values)
         ways = ", each direction alone" if is_both else ", one direction"
     at_once = ", all pairs of a round at once" if number > 1 else ""
-    several = "" if matrix.intervals else " Its interval needs `--launches 3`."
+    several = "" if matrix.intervals else " Intervals need `--launches 3`."
     several += _NAMED * bool(diagnosis.findings)
     findings, pairs = (
         (
@@ -147,8 +148,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         ),
     )
     blocks: list[Block] = [
-        Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title}). A value is the "
-             "lower quartile of a pair's batches." + several),
+        Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title})." + several),
         Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
         Table("Slowest pairs", pairs[: 5 if number > 1 else 4], slowest_pairs(matrix)),

@@ -41,7 +41,7 @@ def document(result: ReplayResult) -> Document:
     if not result:
         return Document(title, (), [f"{result.run.name} replays no workload."], ())
     answer = replay_answer(result.run, result)
-    return Document(title, (), answer, [*replay_sections(result.run, result), drawn])
+    return Document(title, (), answer, [drawn, *replay_sections(result.run, result)])
 
 
 def replay_facts(result: ReplayResult) -> dict[str, Any]:

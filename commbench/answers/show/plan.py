@@ -128,7 +128,7 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
             yield f"These do not fit, and a run skips them: {names}."
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")
-        yield f"{ranks} share {cores}: the times will show the scheduler."
+        yield f"{ranks} share {cores}: the times will show the scheduler, and all takes longer."
 
 
 MOST_GROUPS = 4

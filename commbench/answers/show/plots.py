@@ -232,6 +232,7 @@ def _picture(
         for scale in scales
         if not (is_split and scale == LOG_BANDWIDTHS)
         for operation in (operations if is_split else [""])
+        if scale == TIMES or any(c.peak for c in curves.curves if operation in ("", c.operation))
     ]
     return Picture(
         name, title, " ".join(texts), panels, [*notes, *([] if answer.notes else peaks)],
@@ -251,7 +252,7 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
     if len({c.operation for c in drawn}) == 1:
         series = [*_published_series(curves, drawn[0], scale), *series]
     marks = [*lines] if scale != TIMES else [
-        Mark(curves.look(curve), time.value, name=curves.name(curve))
+        Mark(curves.look(curve), time.value, name=curves.name(curve), text=time_text(time))
         for curve in drawn if not curve.has_size
         for _, time in curve.times[:1] if time
     ]  # fmt: skip

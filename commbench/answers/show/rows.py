@@ -4,6 +4,7 @@ computation and a communication cost each other when they run at once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -59,6 +60,12 @@ def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Esti
     return known(bandwidth(row.time.median), *ends)
 
 
+def _in_time(name: str, row: ResultRow) -> Estimate | None:
+    """A figure that is inverse to the time, with the interval that follows from that."""
+    work = row.time and (getattr(row, name) or 0.0) * row.time.median
+    return _at_time(lambda time: work / time, row) if work else None
+
+
 def busbw_of(row: ResultRow | None) -> Estimate | None:
     """The bus bandwidth of a row; None where it has none."""
     return _at_time(row.busbw_at, row) if row else None
@@ -101,8 +108,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
-        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), cells.BANDWIDTH, 3),
-        Column("logical\nGB/s", attrgetter("logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("all pairs\nGB/s", partial(_in_time, "aggregate_bandwidth"), cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", partial(_in_time, "logical_bandwidth"), cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
@@ -148,6 +155,8 @@ def _half(kind: Kind) -> str:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
+    if half.has_interval and {row.case.size_bytes for row in kind.rows}.issuperset(half.ends):
+        return " … ".join(format_bytes(round(end)) for end in half.ends)
     return format_about(half.value, *(half.ends if half.has_interval else ()))
 
 

@@ -159,8 +159,8 @@ def document(shown: ShownRun) -> doc.Document:
     )
     blocks: list[doc.Block] = [
         *([] if shown.are_warnings_explained else [warnings]),
-        *sections,
         doc.Pictures(lambda: _pictures(run)),
+        *sections,
         *_tables(shown, kinds),
         doc.Items(missing, "Not measured"),
         doc.Items(wrong, "What is wrong"),
@@ -236,6 +236,8 @@ def describe_run(run: Run) -> str:
         launches = f"; {run.launches} of {plan.launches} launches complete"
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
+    if has_matrix(plan):
+        how = f"{how.partition(', ')[0]}; lower quartile of a pair's batches, by its sender"
     return f"{run.header.describe_ranks()}; {how}{launches}"
 
 
@@ -252,7 +254,9 @@ def _status(shown: ShownRun) -> Iterator[str]:
         facts = run.header.environment
         rows = format_count(len(run.measurements), "row")
         yield f"{rows} imported from {facts['imported_from']}."
-        yield from (f"{n[:1].upper()}{n[1:]}." for n in facts.get("notes", ()) if "left out" in n)
+        notes, said = facts.get("notes", ()), run_notes.run_end_text(run)
+        notes = [n for n in notes if "left out" in n and n not in said]
+        yield from (f"{n[:1].upper()}{n[1:]}." for n in notes)
         if has_wrong(run):
             yield "Some results are wrong."
     else:

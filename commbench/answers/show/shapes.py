@@ -56,7 +56,8 @@ class Finding(NamedTuple):
     @property
     def sureness(self) -> tuple[float, float]:
         """Of two findings the surer one has the larger value; without a ratio the faster one."""
-        found = self.figures.get("ratio") or self.figures["time_s"]
+        if not (found := self.figures.get("ratio")):
+            return 0.0, -self.figures["time_s"].value
         low, high = found.ends
         return max(1.0, low, 1 / high if high else 0.0), found.value
 

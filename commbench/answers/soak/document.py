@@ -123,7 +123,7 @@ _CASES = (
 def document(result: SoakResult) -> Document:
     """The whole result."""
     ended = [f"This soak is incomplete: {result.incomplete}."] if result.incomplete else []
-    blocks = [*soak_blocks(result), Pictures(lambda: _pictures(result))]
+    blocks = [Pictures(lambda: _pictures(result)), *soak_blocks(result)]
     tone = BAD if result.exit_code else GOOD
     return Document(f"soak {result.name}", (), [*soak_answer(result), *ended], blocks, tone)
 

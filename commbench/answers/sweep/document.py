@@ -66,13 +66,13 @@ def document(result: SweepResult) -> Document:
         run_notes.warnings_section(_warnings(result)),
         Items(items),
         Items(bits_sentences(result)),
+        Pictures(lambda: _pictures(result)),
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
         *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
         *_lines_to_paste(result),
-        Pictures(lambda: _pictures(result)),
     ]
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
 
