@@ -240,9 +240,10 @@ def _choices(found: ChoiceAdvice) -> list[doc.Block]:
 
     def others(each: RangeAdvice) -> str:
         left = [s for s in each.candidates if s not in (found.default, each.alternative)]
-        waited = join_words([names[s] for s in each.undecided])
-        undecided = f"not decided, ranks waited: {waited}" if waited else ""
-        return "; ".join(filter(None, (join_words([names[s] for s in left]), undecided)))
+        said = {"": left, "not decided, ranks waited: ": each.undecided}
+        return "; ".join(
+            f"{how}{join_words([names[s] for s in of])}" for how, of in said.items() if of
+        )
 
     alternatives = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), cells.TEXT),
