@@ -481,6 +481,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "traces": lambda: commbench.workload.analyse(RECORDED / "files/trace"),
     "environment": lambda: commbench.environment(),
 }  # fmt: skip
+EXPORTED = ("autoparallel", "inductor", "nccl-tuner")  # these take certain runs
 PICTURED = ("run", "replay", "sweep", "comparison", "check", "machine", "prediction")
 
 
@@ -491,6 +492,10 @@ def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     assert title.startswith(f"<{type(result).__name__}: ") and len(answer) == 1
     assert result == RESULTS[name]()
     assert str(result) == result.text()
+    with pytest.raises(UsageError) as refused:
+        result.text("?")
+    formats = refused.value.hint.partition("known: ")[2].split(", ")
+    assert all(result.text(each) for each in formats if each not in EXPORTED)
     assert len(result.frame()) >= 1
     assert result._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     if name in PICTURED:

@@ -215,7 +215,10 @@ def check(
     if undecided is not None:
         choose("--undecided", undecided, {PASS: None, FAIL: None})
     if tolerance is not None and expect is None:
-        raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
+        raise UsageError(
+            "--tolerance belongs to --expect",
+            "add --expect run; beside --against give --max-slowdown",
+        )
     if published and expect != PUBLISHED:
         raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):

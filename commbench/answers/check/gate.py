@@ -315,12 +315,12 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
     fail but does not pass; one that is compared with a baseline does neither where ranks of a side
     waited for a core. Noise makes calls slower only: so without a baseline a row within the limit
-    passes, and one beyond it does not fail if it would be within it without that wait."""
+    passes nevertheless."""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
     doubt = why_undecided(baseline, row) if baseline else ""
     if not baseline and outcome == FAIL and has_waited(row.queued_share):
-        doubt = WAITED * (found.excess * (1 - row.queued_share) <= 1)
+        doubt = WAITED
     if outcome == FAIL and not doubt:
         return found
     if not rule.allow_unchecked and found.case.has_result:

@@ -156,8 +156,6 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     calm = pooled.undisturbed_verdict
     times = cells.ratio_with_interval_text(pooled.undisturbed)
     what = f"; calls that hardly anything disturbed (5th percentile) take {times} times as long"
-    if pooled.verdict == stats.UNDECIDED and calm in stats.CHANGED:
-        return f"{what}, so more launches may decide it"
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
     if pooled.verdict in stats.CHANGED and is_nearer:
@@ -354,12 +352,19 @@ def launches_of(run: LoadedRun) -> int | None:
     return max((row.launches or 0 for row in run.rows), default=0) or None
 
 
+_AGAIN = (
+    "Intervals cover what changes between launches, not what changes on the host between two runs. "
+    "Measure A once more: is it the `same` as A?"
+)
+
+
 def _advice(found: Comparison) -> list[str]:
-    """What makes intervals narrower."""
+    """What makes intervals narrower, and what they do not cover."""
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
     hidden = [pooled for pooled in unsure if pooled.without_host]
     again = f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."
-    return [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
+    advice = [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
+    return advice + [_AGAIN] * any(pooled.verdict in stats.CHANGED for pooled in found.pooled)
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:
@@ -388,9 +393,10 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_not
             yield run_notes.RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
-def _csv(found: Comparisons) -> str:
+def _csv(found: Comparison | Comparisons) -> str:
     """Every row of either side as CSV; the columns `a` and `b` name the sides."""
-    rows = ((c.a.name, c.b.name, *row) for c in found.comparisons for row in c.written_rows())
+    own = found.comparisons if isinstance(found, Comparisons) else [found]
+    rows = ((c.a.name, c.b.name, *row) for c in own for row in c.written_rows())
     return make_csv([("a", "b", *COLUMNS), *rows])
 
 

@@ -200,8 +200,8 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1s", 0, ""),  # noise makes slower only
         (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "the interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1us", 1, ""),
-        (disturbed("new", 3e-4, 0.6), None, "200us", 7, WAITED),  # 120 us without the wait
-        (disturbed("new", 3e-4, 0.6), None, "100us", 1, ""),
+        (disturbed("new", 3e-4, 0.6), None, "100us", 7, WAITED),
+        (disturbed("new", 3e-4, 0.4), None, "100us", 1, ""),
     ],
 )  # fmt: skip
 def test_no_verdict_on_what_noise_hides(

@@ -19,7 +19,7 @@ from commbench.answers.check.document import advice, verdict
 from commbench.answers.history.document import pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
 from commbench.answers.history.store import History
-from commbench.errors import UsageError
+from commbench.errors import RecordsError, UsageError
 from commbench.results.records import LinkProbe
 
 RUNS, STEP = 40, 20
@@ -211,6 +211,8 @@ def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: 
     missing = commbench.check(made_run(9), against="history", db=tmp_path / "none.sqlite")
     assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
     assert "5 rows cannot be judged (fewer than 6 earlier runs count)" in verdict(missing)
+    with pytest.raises(RecordsError, match="there is no folder"):
+        commbench.check(made_run(9), against="history", db=tmp_path / "none" / "x.sqlite")
     fill(history, number=5)
     gate = check(history, made_run(9))
     assert gate.exit_code == 7
