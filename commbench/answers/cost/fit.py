@@ -197,7 +197,7 @@ def split_variances(uncertainties: Sequence[float], scatter: float) -> tuple[flo
 FEWEST_OF_RUN = 3
 FEWEST_IN_RANGE = 4
 MOST_RANGES = 3
-MISSED = 0.1
+MISSED = 0.2
 """Of log(measured/fitted): a line that is further from a time does not describe it."""
 BEYOND = 0.2
 """The standard deviation of log(measured/predicted) for each doubling above the measured sizes: of
