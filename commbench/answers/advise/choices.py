@@ -329,7 +329,7 @@ def _decide_range(
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
-    slower = [s for s in candidates if _is_slower(points, s, candidates[0], tolerance)]
+    slower = [s for s in gains if _is_slower_but_waited(points, s, candidates[0], tolerance)]
     low, high = points[0].size_bytes, points[-1].size_bytes
     other = named if gain else None
     return RangeAdvice(
@@ -338,10 +338,14 @@ def _decide_range(
     )  # fmt: skip
 
 
-def _is_slower(points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float) -> bool:
-    """Whether a setting takes longer than another by the whole interval, whatever the verdict."""
+def _is_slower_but_waited(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> bool:
+    """Whether a setting takes longer than another by the whole interval, which is no verdict since
+    its ranks waited for a core."""
     ratio = result.mean_ratio(points, a, b, tolerance) if a != b else None
-    return bool(ratio and ratio.ends[1] < 1)
+    rows = [each.row for point in points for each in point.by_time if each.setting == a]
+    return bool(ratio and ratio.ends[1] < 1 and any(waited_sides(row, row) for row in rows))
 
 
 def _find_slower(
