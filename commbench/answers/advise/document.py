@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
@@ -260,12 +261,9 @@ def _choices(found: ChoiceAdvice) -> list[doc.Block]:
     blocks: list[doc.Block] = [
         doc.Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
     ]
-    shown = {
-        s: None
-        for r in found.ranges
-        for s in (found.default, r.alternative, *r.candidates, *r.undecided)
-    }
-    forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
+    every = [(found.default, r.alternative, *r.candidates, *r.undecided) for r in found.ranges]
+    shown = [names[s] for s in dict.fromkeys(chain(*every)) if s]
+    forms = [CALL_FORMS[name] for name in shown if name in CALL_FORMS]
     blocks += [doc.Facts([(form.name, form.summary) for form in forms])]
     blocks += [doc.Text(copies)] if fallbacks else []
     columns = (

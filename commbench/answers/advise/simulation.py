@@ -122,7 +122,7 @@ class Draw(NamedTuple):
             return np.asarray(found)
         # By noise, the line of the last two sizes may fall; a larger call takes no less time.
         error = factor_beyond(size_bytes, high)
-        found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(0))
+        found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(2))
         return np.asarray(np.maximum(found, self.times[-1]))
 
     def busy_at(self, size_bytes: float) -> ndarray:

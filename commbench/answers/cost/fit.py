@@ -312,6 +312,6 @@ def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
         half = np.sqrt(of_scatter + Z**2 * of_rows)
     found = np.array([parameters, np.maximum(parameters - half, 0.0), parameters + half])
     fixed_s, beta = (Estimate(*each) for each in (found / [1.0, sizes[-1]]).T.tolist())
-    limits = [max(MISSED, Z * point.uncertainty) for point in points]
-    missed = tuple(s for s, e, most in zip(sizes, errors, limits, strict=True) if e > most)
+    pairs = zip(points, errors.tolist(), strict=True)
+    missed = tuple(p.size_bytes for p, error in pairs if error > max(MISSED, Z * p.uncertainty))
     return Range(tuple(sizes), fixed_s, beta, tuple(errors.tolist()), missed)

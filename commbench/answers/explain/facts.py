@@ -307,8 +307,8 @@ def _misfit(times: Mapping[int, Estimate], curve: fit.SizeCurve) -> str:
     """That no line fits the times by size, and how far they are from the best ones."""
     most = max(error for each in curve.ranges for error in each.errors)
     sizes = " to ".join(map(format_bytes, (min(times), max(times))))
-    far = f"a factor of {exp(most):.2g}"
-    return f"no line fits these {len(times)} times, {sizes}: they are up to {far} from it"
+    far = f"they are up to a factor of {exp(most):.2g} from it"
+    return f"no line fits these {len(times)} times, {sizes}: {far}"
 
 
 def _line(fitted: fit.Range) -> Fact:
