@@ -314,7 +314,7 @@ def choice_needs(choice: Choice, measured: Measured) -> Needs:
     if forms:
         suiting = [n for n in forms.split(",") if {*CALL_FORMS[n].operations} & {*operations}]
         measure = f"--via {','.join(suiting)}"
-    values = {getattr(r.case, choice.option) for r in measured.rows if choice.suits(r.case)}
+    values = {getattr(r.case, choice.option, "") for r in measured.rows if choice.suits(r.case)}
     lacks = "no alternatives are measured"
     if len(values) > 1 and not values & {*choice.defaults}:
         lacks = f"{choice.defaults[0]}, which the others are compared with, is not measured"
