@@ -164,14 +164,15 @@ def _advise_choices(
         found = choices.find_choices(choice, measured.results, question.tolerance)
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
-            needs = commands.choice_needs(choice, measured.header)
+            needs = commands.choice_needs(choice, measured)
             yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
 
 
 def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> Advice | Missing:
     gradient_bytes = _bytes_of(question, table)
     longest_s = gradient_bytes * table.times[-1].value / table.largest
-    step = simulation.Step(gradient_bytes, question.backward_s or longest_s, question.tensors)
+    assumed_s = float(f"{longest_s:.2g}")  # an assumption has no more digits
+    step = simulation.Step(gradient_bytes, question.backward_s or assumed_s, question.tensors)
     slowdown = commands.find_slowdown(measured.overlapped)
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes

@@ -148,6 +148,8 @@ class RangeAdvice(NamedTuple):
     has_waited: bool = False
     """Whether ranks waited for a core in most rows of the two: then no other than the default is
     chosen."""
+    undecided: tuple[Setting, ...] = ()
+    """Slower than the first candidate by the interval, but not judged, since ranks waited."""
 
 
 class Crossing(NamedTuple):
@@ -327,11 +329,23 @@ def _decide_range(
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
+    slower = [s for s in gains if _is_slower_but_waited(points, s, candidates[0], tolerance)]
     low, high = points[0].size_bytes, points[-1].size_bytes
     other = named if gain else None
     return RangeAdvice(
-        low, high, verdict, chosen, tuple(candidates), gain, other, fallback, has_waited
+        low, high, verdict, chosen, tuple(s for s in candidates if s not in slower), gain, other,
+        fallback, has_waited, tuple(slower),
     )  # fmt: skip
+
+
+def _is_slower_but_waited(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> bool:
+    """Whether a setting takes longer than another by the whole interval, which is no verdict since
+    its ranks waited for a core."""
+    ratio = result.mean_ratio(points, a, b, tolerance) if a != b else None
+    rows = [each.row for point in points for each in point.by_time if each.setting == a]
+    return bool(ratio and ratio.ends[1] < 1 and any(waited_sides(row, row) for row in rows))
 
 
 def _find_slower(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
@@ -158,7 +159,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
     elif question.backward_s is None:
-        answer += f", if the backward pass takes {_backward(found)}: give --backward"
+        assumed = format_time(found.step.backward_s)
+        answer += f". A backward pass of {assumed} is assumed: give --backward"
     now, chosen = found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:
@@ -187,12 +189,6 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     return answer, [table, doc.Facts([*_bucket_facts(found, verdict, question)])]
 
 
-def _backward(found: BucketAdvice) -> str:
-    """The assumed time of the backward pass, with the digits of that of the best size."""
-    best_s = found.best.time_s
-    return cells.time_text(best_s.scaled(found.step.backward_s / best_s.value))
-
-
 def _bucket_facts(
     found: BucketAdvice, verdict: str, question: Question
 ) -> Iterator[tuple[str, str]]:
@@ -206,8 +202,7 @@ def _bucket_facts(
     yield "gradients", format_about(step.gradient_bytes)
     speed = f"the gradients at the speed of {format_bytes(largest)}, the largest measured size"
     assumed = "" if question.backward_s else f", assumed: {speed}; the intervals are for this time"
-    alone_s = format_time(question.backward_s) if question.backward_s else _backward(found)
-    yield "backward alone", f"{alone_s}{assumed}"
+    yield "backward alone", f"{format_time(step.backward_s)}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     alone = found.communication_s
     yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"
@@ -247,7 +242,10 @@ def _choices(found: ChoiceAdvice) -> list[doc.Block]:
 
     def others(each: RangeAdvice) -> str:
         left = [s for s in each.candidates if s not in (found.default, each.alternative)]
-        return join_words([names[s] for s in left]) if left else ""
+        said = {"": left, "not decided, ranks waited: ": each.undecided}
+        return "; ".join(
+            f"{how}{join_words([names[s] for s in of])}" for how, of in said.items() if of
+        )
 
     alternatives = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), cells.TEXT),
@@ -264,8 +262,9 @@ def _choices(found: ChoiceAdvice) -> list[doc.Block]:
     blocks: list[doc.Block] = [
         doc.Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
     ]
-    shown = {s: None for r in found.ranges for s in (found.default, r.alternative, *r.candidates)}
-    forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
+    every = [(found.default, r.alternative, *r.candidates, *r.undecided) for r in found.ranges]
+    shown = [names[s] for s in dict.fromkeys(chain(*every)) if s]
+    forms = [CALL_FORMS[name] for name in shown if name in CALL_FORMS]
     blocks += [doc.Facts([(form.name, form.summary) for form in forms])]
     blocks += [doc.Text(copies)] if fallbacks else []
     columns = (

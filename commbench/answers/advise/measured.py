@@ -296,8 +296,9 @@ def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
     return "no alternatives have a valid time", _replay_command(header, *words)
 
 
-def choice_needs(choice: Choice, header: RunHeader) -> Needs:
+def choice_needs(choice: Choice, measured: Measured) -> Needs:
     """What a choice without rows needs."""
+    header = measured.header
     if not choice.option:
         sweep = "commbench sweep --env NCCL_ALGO=RING,TREE"
         command = run_command(header, header.plan.operations, "")
@@ -313,7 +314,11 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     if forms:
         suiting = [n for n in forms.split(",") if {*CALL_FORMS[n].operations} & {*operations}]
         measure = f"--via {','.join(suiting)}"
-    return "no alternatives are measured", run_command(header, operations, measure)
+    values = {getattr(r.case, choice.option, "") for r in measured.rows if choice.suits(r.case)}
+    lacks = "no alternatives are measured"
+    if len(values) > 1 and not values & {*choice.defaults}:
+        lacks = f"{choice.defaults[0]}, which the others are compared with, is not measured"
+    return lacks, run_command(header, operations, measure)
 
 
 def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeader) -> Needs:

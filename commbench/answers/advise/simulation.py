@@ -26,7 +26,8 @@ from itertools import accumulate
 from math import ceil, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.answers.cost.fit import fit_sizes
+from commbench.analysis.statistics import Z
+from commbench.answers.cost.fit import factor_beyond, fit_sizes
 from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 REPLICATES = 200
 """Columns of drawn times; the ends of a 95 % interval are then known to about one of a hundred."""
-WIDTH_95 = 2 * 1.959964
-"""The width of a 95 % interval in standard deviations of the normal distribution."""
 ESTIMATED = "estimated"
 """The kind of a table of calls that follow one another, where that was not measured."""
 
@@ -119,8 +118,12 @@ class Draw(NamedTuple):
         low, high = self.sizes[place - 1], self.sizes[place]
         part = (size_bytes - low) / (high - low)
         found = self.times[place - 1] * (1 - part) + self.times[place] * part
+        if part <= 1:
+            return np.asarray(found)
         # By noise, the line of the last two sizes may fall; a larger call takes no less time.
-        return np.asarray(np.maximum(found, self.times[-1]) if part > 1 else found)
+        error = factor_beyond(size_bytes, high)
+        found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(2))
+        return np.asarray(np.maximum(found, self.times[-1]))
 
     def busy_at(self, size_bytes: float) -> ndarray:
         """Seconds that a call of that size takes after another one, without a pause: as `at` where
@@ -136,7 +139,7 @@ def draw_factors(found: Estimate, chance: Generator) -> ndarray:
     where the interval is not known."""
     import numpy as np
 
-    sigma = log(found.high / found.low) / WIDTH_95 if found.low and found.high else 0.0
+    sigma = log(found.high / found.low) / (2 * Z) if found.low and found.high else 0.0
     factors = np.exp(sigma * chance.standard_normal(REPLICATES))
     factors[0] = 1.0
     return np.asarray(factors)

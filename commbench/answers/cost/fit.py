@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, pairwise
-from math import log2
+from math import exp, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
@@ -102,6 +102,12 @@ def doublings_beyond(value: float, measured: Sequence[float]) -> float:
     """Doublings from a value to the range of the measured ones; 0 within it."""
     low, high = max(min(measured), 1), max(*measured, 1)
     return max(0.0, log2(low / max(value, 1)), log2(max(value, 1) / high))
+
+
+def factor_beyond(size_bytes: float, largest: int) -> float:
+    """How many times as long or as short a call above the largest measured size may take as a line
+    says (95 %); 1 within the measured sizes."""
+    return exp(Z * BEYOND * max(0.0, log2(max(size_bytes, 1) / max(largest, 1))) ** 0.5)
 
 
 def likeness(sizes: Floats) -> Floats:
@@ -191,6 +197,12 @@ def split_variances(uncertainties: Sequence[float], scatter: float) -> tuple[flo
 FEWEST_OF_RUN = 3
 FEWEST_IN_RANGE = 4
 MOST_RANGES = 3
+MISSED = 0.2
+"""Of log(measured/fitted): a line that is further from a time does not describe it."""
+BEYOND = 0.35
+"""The standard deviation of log(measured/predicted) above the measured sizes, times the root of the
+doublings: of 105 times above those of fits to results/reference with --leave-out sizes=1M-, 2M-,
+8M-, 16M- and 64M-, 95 % were within 0.69 times that root."""
 WORTH = 0.2
 """A further range of sizes must lower the mean error by this part."""
 SMALLEST_ERROR = 1e-4
@@ -208,6 +220,12 @@ class Range(NamedTuple):
     errors of the times themselves (split_variances)."""
     errors: tuple[float, ...]
     """The absolute errors of log(time)."""
+    missed: tuple[int, ...] = ()
+    """The sizes whose times lie MISSED from the line, outside of their own intervals."""
+
+    def fits(self, size: int) -> bool:
+        """Whether the line fits most of its times, and that of this size."""
+        return size not in self.missed and 2 * len(self.missed) <= len(self.sizes)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -294,4 +312,6 @@ def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
         half = np.sqrt(of_scatter + Z**2 * of_rows)
     found = np.array([parameters, np.maximum(parameters - half, 0.0), parameters + half])
     fixed_s, beta = (Estimate(*each) for each in (found / [1.0, sizes[-1]]).T.tolist())
-    return Range(tuple(sizes), fixed_s, beta, tuple(errors.tolist()))
+    pairs = zip(points, errors.tolist(), strict=True)
+    missed = tuple(p.size_bytes for p, error in pairs if error > max(MISSED, Z * p.uncertainty))
+    return Range(tuple(sizes), fixed_s, beta, tuple(errors.tolist()), missed)

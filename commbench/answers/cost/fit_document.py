@@ -46,9 +46,7 @@ def document(machine: Machine) -> Document:
         Pictures(lambda: [residual_picture(machine)]),
         *map(_section, machine.fitted),
     ]
-    return Document(
-        f"Cost models of {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks
-    )
+    return Document(f"Cost models fitted to {sources}", [", ".join(known)], answer, blocks)
 
 
 def crowd_text(crowd: str | None) -> list[str]:
@@ -72,11 +70,13 @@ def _sentence(fitted: FittedModel) -> str:
             interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
             value = f"{cells.bandwidth_text(busbw)} GB/s{interval}"
         if speed and speed.ends[0] > reached:
-            value += f" beyond {format_bytes(size)}, where nothing was measured"
-            value += f" ({units.format_GBps(factor(ranks) * reached)} GB/s at that size)"
+            value = f"{units.format_GBps(factor(ranks) * reached)} GB/s at {format_bytes(size)}, "
+            value += "the largest fitted size; not known beyond"
         said.append(f"bus bandwidth {value}")
-    error = fitted.best.cv_error
+    error, missed = fitted.best.cv_error, left_out_errors(fitted)[0]
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
+    if missed > (error or 0.0):
+        tested = f"off by {percent(missed)} (median) for the times left out by request"
     tested += ", in one direction for each number of ranks" * bool(_shifts(fitted))
     said.append(f"predictions {tested}")
     return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
@@ -103,9 +103,15 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
         yield "models that fit as well", list_some(rivals, 8)
     if left_out := [point for point in fitted.points if point.is_left_out]:
         yield "left out by request", describe_points(left_out)
-        errors = sorted(abs(log(ratio(fitted, point))) for point in left_out)
-        middle = errors[(len(errors) - 1) // 2]
-        yield "off by", f"{percent(middle)} (median), at most {percent(errors[-1])}"
+        middle, most = map(percent, left_out_errors(fitted))
+        yield "off by", f"{middle} (median), at most {most}"
+
+
+def left_out_errors(fitted: FittedModel) -> tuple[float, float]:
+    """The median and the largest absolute log error of times left out by request; 0 for none."""
+    left_out = [point for point in fitted.points if point.is_left_out]
+    errors = sorted(abs(log(ratio(fitted, point))) for point in left_out) or [0.0]
+    return errors[(len(errors) - 1) // 2], errors[-1]
 
 
 def describe_points(points: Sequence[Point]) -> str:
@@ -126,7 +132,11 @@ def fit_warning(fitted: FittedModel, machine: Machine) -> str:
     """That a fit is poor (UNTESTED_ERROR) or not tested, why, and what to measure; empty for a good
     fit."""
     error, crowd = fitted.best.cv_error, machine.facts.get(CROWD)
-    if error is None:
+    missed, _ = left_out_errors(fitted)
+    if MEAN_TO_SD * missed >= intervals.UNTESTED_ERROR:
+        why = f"the times left out by request are {percent(missed)} (median) from the model"
+        what = "Measure what you predict"
+    elif error is None:
         why = "too few times to test the model"
         what = (
             f"Measure {selection.FEWEST_TIMES} sizes or {selection.ENOUGH_RANKS} numbers of ranks"

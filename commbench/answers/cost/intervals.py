@@ -58,6 +58,8 @@ class Errors(NamedTuple):
     """The variance of a new time with a new number of ranks around the fit."""
     ranks: tuple[int, ...]
     """The measured numbers of ranks."""
+    measured: tuple[int, int]
+    """The smallest and the largest measured size."""
     shift: float
     """How far the times of a number of ranks lie on one side of the fit: find_shifts."""
     evidence: float
@@ -125,7 +127,8 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
     shift = max(
         map(abs, find_shifts(left, [point.world_size for point in points]).values()), default=0.0
     )
-    return Errors(curve, doublings, covariance, float(of_new), tuple(ranks), shift, evidence)
+    ends = min(point.size_bytes for point in points), max(point.size_bytes for point in points)
+    return Errors(curve, doublings, covariance, float(of_new), tuple(ranks), ends, shift, evidence)
 
 
 def find_shifts(errors: fit.Floats, groups: Sequence[int]) -> dict[int, float]:
@@ -183,13 +186,11 @@ def candidate_errors(fitted: machine.FittedModel) -> tuple[tuple[machine.Candida
 
 def error_at(candidate: machine.Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
     """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
-    beyond = 0.0
-    if len(errors.sizes):
-        at = log2(max(point[2], 1))
-        beyond = max(0.0, errors.sizes[0] - at, at - errors.sizes[-1])
-    found = hypot(
-        errors.variance(point) ** 0.5 * candidate.error_scale, candidate.size_growth * beyond
-    )
+    low, high = errors.measured
+    doublings = fit.doublings_beyond(point[2], (low, high))
+    above = fit.BEYOND * doublings**0.5 if point[2] > high else 0.0
+    beyond = max(candidate.size_growth * doublings, above)
+    found = hypot(errors.variance(point) ** 0.5 * candidate.error_scale, beyond)
     least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
     if point[0] not in errors.ranks:
         least = max(least, errors.shift * (1 + fit.doublings_beyond(point[0], errors.ranks)))

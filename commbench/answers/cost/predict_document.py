@@ -59,7 +59,7 @@ def document(projection: Projection) -> Document:
     where = "all ranks on one host" if is_one else f"{format_count(per_node, 'rank')} on a host"
     drawn = Pictures(lambda: [predicted_picture(projection)])
     return Document(
-        f"Predicted times on {projection.machine.name}",
+        f"Predicted times by the cost models of {list_some(projection.machine.source, 4)}",
         [where],
         [_answer(fitted, own) for fitted, own in projection.by_model],
         [
@@ -93,6 +93,8 @@ def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
     far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
+    if found[-1].size_distance and not named.size_distance:
+        outside += " Larger sizes were not measured."
     return sentence(named) + outside
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import exp
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -267,14 +268,20 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
     points = observations.make_points(times, ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
-    if not curve and OPERATIONS[row.case.operation].has_data:
-        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
-        return [few, *_twice_the_ranks(row, time, timed, None)]
-    latency, share, where = time, Estimate(1.0), "it moves no data"
+    longer, why = times.get(2 * size), ""
     if curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
         line = max(first, of_size, key=attrgetter("fixed_s"))
+        why = "" if line.fits(size) and of_size.fits(size) else _misfit(times, curve)
+    elif OPERATIONS[row.case.operation].has_data:
+        why = "this call has too few sizes in this run"
+    if why:
+        twice = Fact(TWICE_SIZE, stats.ratio(longer, time), RATIO, MEASURED)
+        unknown = Fact(NOT_KNOWN, "not known", TEXT, why)
+        return [unknown, twice, *_twice_the_ranks(row, time, timed, None)]
+    latency, share, where = time, Estimate(1.0), "it moves no data"
+    if curve:
         latency = line.fixed_s.map(lambda fixed_s: min(time.ends[1], fixed_s))
         low, high = time.ends
         parts = zip(latency if latency.has_interval else [latency.value] * 3,
@@ -283,16 +290,25 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
     facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]
     if curve:
-        longer, beta = times.get(2 * size), of_size.beta
+        beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
         (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
         far = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
-        ratio = Estimate(grown, min(grown, *far), max(grown, *far))
+        error = fit.factor_beyond(2 * size, max(times))
+        ratio = Estimate(grown, max(1.0, min(grown, *far) / error), max(grown, *far) * error)
         how = MEASURED if longer else BY_MODEL
         facts += [
             _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
         ]  # fmt: skip
     return facts + _twice_the_ranks(row, time, timed, latency)
+
+
+def _misfit(times: Mapping[int, Estimate], curve: fit.SizeCurve) -> str:
+    """That no line fits the times by size, and how far they are from the best ones."""
+    most = max(error for each in curve.ranges for error in each.errors)
+    sizes = " to ".join(map(format_bytes, (min(times), max(times))))
+    far = f"they are up to a factor of {exp(most):.2g} from it"
+    return f"no line fits these {len(times)} times, {sizes}: {far}"
 
 
 def _line(fitted: fit.Range) -> Fact:

@@ -70,11 +70,13 @@ def test_a_choice_is_undecided_where_most_of_its_rows_waited(number: int, verdic
     assert advice.verdict == verdict
 
 
-def with_waits(run: Run, sizes: Sequence[int]) -> Run:
-    """The run, whose ranks waited for a core all the time at these sizes."""
+def with_waits(run: Run, sizes: Sequence[int], form: str = "") -> Run:
+    """The run, whose ranks waited for a core all the time at these sizes, in this form or all."""
     measurements = tuple(
         each._replace(batches=tuple(
-            batch._replace(elapsed_s=1.0, queued_s=float(each.case.size_bytes in sizes))
+            batch._replace(elapsed_s=1.0, queued_s=float(
+                each.case.size_bytes in sizes and form in ("", each.case.form)
+            ))
             for batch in each.batches
         ))
         for each in run.measurements
@@ -220,6 +222,13 @@ def test_several_tensors_are_compared_with_a_call_for_each() -> None:
     assert {each.best.options[0][1] for each in found.ranges if each.verdict == CHANGE} == {"flat"}
     fallbacks = {each.fallback.options[0][1] for each in found.ranges if each.fallback}
     assert fallbacks <= {"flat_copy", "coalesced"} and "coalesced" in fallbacks
+    _, found = only(with_waits(run, CHOICE_SIZES, form="async"))
+    named = [s.options[0][1] for each in found.ranges for s in each.candidates]
+    assert {s.options[0][1] for each in found.ranges for s in each.undecided} == {"async"}
+    assert "async" not in named
+    some = run_of(by_form(times), sizes=CHOICE_SIZES, tensors=("16",), forms=("async", "coalesced"))
+    missing = {each.subject: each.needs for each in find_advice([some], Question()).missing}
+    assert missing["Calls of several tensors"].startswith("separate, which the others")
 
 
 def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> None:

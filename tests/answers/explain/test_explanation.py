@@ -131,6 +131,9 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
     assert found[BOUND].value == UNDECIDED
     low, high = found["latency"].value.ends
     assert low < LATENCY < high
+    found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])
+    assert "no line fits these 6 times" in found[NOT_KNOWN].how
+    assert BOUND not in found
 
 
 @pytest.mark.parametrize(
