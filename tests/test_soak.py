@@ -126,9 +126,10 @@ def test_a_soak_for_a_time_goes_on_for_what_remains_of_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("soak", "--for", "1"), ""),
+        (("soak", "--for", "1s"), ""),
+        (("soak", "--for", "1"), "--for '1' is not a time with a unit"),
         (("soak", "--for", "never"), "--for 'never' is not a time"),
-        (("soak", "--for", "0"), "--for is 0"),
+        (("soak", "--for", "0s"), "--for is 0"),
         (("soak", "--cycles", "0"), "cycles is 0"),
         (("soak", "--check-share", "95%"), "--check-share is 0.95"),
         (("run", "--for", "1h", "--iters", "5"), "--iters has no effect in a soak"),

@@ -73,8 +73,8 @@ def test_the_interval_grows_with_the_distance_from_what_was_measured(
     if name == "size":
         # To larger sizes on both sides; a smaller one surely takes no longer than the smallest.
         sides = 2 if values[-1] > values[0] else 1
-        growth = BEYOND if sides == 2 else 0.05
-        assert widths[-1] > sides * 1.96 * growth * doublings[-1]
+        error = BEYOND * doublings[-1] ** 0.5 if sides == 2 else 0.05 * doublings[-1]
+        assert widths[-1] > sides * 1.96 * error
         assert log(found[-1].time_s / found[-1].low_s) > 1.96 * 0.05 * doublings[-1] * (sides == 1)
 
 
