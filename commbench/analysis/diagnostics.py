@@ -197,6 +197,10 @@ HOST_HINT = (
     "The host differs, so more launches do not help: measure A and B again in turns (A, B, A, B) "
     "until the runs of A are `same`. `commbench sweep` does so for settings."
 )
+AGAIN_HINT = (
+    "Intervals cover what changes between launches, not what changes on the host between two runs. "
+    "Measure A once more: is it the `same` as A?"
+)
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 

@@ -373,10 +373,8 @@ def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
         [m * power for power in powers for m in multiples if low <= m * power <= high]
         for multiples in _MULTIPLES
     ]
-    fewest = found[-1]
-    return next(
-        (ticks for ticks in found if len(ticks) <= most), fewest[:: ceil(len(fewest) / most) or 1]
-    )
+    fewest = found[-1][:: ceil(len(found[-1]) / most) or 1]
+    return next((ticks for ticks in found if len(ticks) <= most), fewest)
 
 
 def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:

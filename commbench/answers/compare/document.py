@@ -352,19 +352,15 @@ def launches_of(run: LoadedRun) -> int | None:
     return max((row.launches or 0 for row in run.rows), default=0) or None
 
 
-_AGAIN = (
-    "Intervals cover what changes between launches, not what changes on the host between two runs. "
-    "Measure A once more: is it the `same` as A?"
-)
-
-
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower, and what they do not cover."""
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
     hidden = [pooled for pooled in unsure if pooled.without_host]
     again = f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."
     advice = [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
-    return advice + [_AGAIN] * any(pooled.verdict in stats.CHANGED for pooled in found.pooled)
+    return advice + [diagnostics.AGAIN_HINT] * any(
+        pooled.verdict in stats.CHANGED for pooled in found.pooled
+    )
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:

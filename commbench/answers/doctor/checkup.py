@@ -31,13 +31,11 @@ from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
 from commbench.output.text import list_some, read_sections
-from commbench.stats import FASTER, SLOWER, UNDECIDED, collect, ratio
+from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
 from commbench.units import format_bytes, format_count, format_share, format_time
 from commbench.validation import require_within
 from commbench.views.cells import ratio_with_interval_text
 from commbench.views.formats import Result, fields_of
-
-SHORTEST_S, LONGEST_S = 1e-3, 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class DoctorOptions:
     def __post_init__(self) -> None:
         require_within("--nproc-per-node", self.ranks, 2, inf)
         require_within("--rounds", self.rounds, 1, inf)
-        require_within("--seconds", self.seconds, SHORTEST_S, LONGEST_S)
+        require_within("--seconds", self.seconds, 1e-3, 86400.0)
 
 
 class OtherLoad(NamedTuple):
@@ -121,10 +119,9 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return next((each for each in found if each and each.verdict == SLOWER), None)
 
     @property
-    def stalled_shares(self) -> dict[str, list[float]]:
-        """The parts of the calls that were interrupted, by mode, as far as they are known."""
-        known = [(e.mode, e.stalled_share) for e in self.effects]
-        return collect((mode, share) for mode, share in known if share is not None)
+    def stalled_shares(self) -> list[tuple[str, float]]:
+        """Modes with the part of their calls that was interrupted, as far as that is known."""
+        return [(e.mode, e.stalled_share) for e in self.effects if e.stalled_share is not None]
 
     @property
     def refused(self) -> dict[str, CommbenchError]:
@@ -218,8 +215,8 @@ def _run_steps(
         yield (known := replace(known, trials=(*known.trials, trial)))
     if use := measure_use(ticks, read_cpu_ticks(facts.cores)):
         elapsed_s = time.monotonic() - began
-        own_cores = (_read_own_s() - own_s) / elapsed_s
-        others = max(0.0, use.programs_share - own_cores / len(facts.cores))
+        own_share = (_read_own_s() - own_s) / elapsed_s / len(facts.cores)
+        others = max(0.0, use.programs_share - own_share)
         busiest = find_busiest(processes, read_processes(), elapsed_s)
         yield replace(known, meanwhile=OtherLoad(others, use.stolen_share, busiest))
 
@@ -268,7 +265,7 @@ def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
 def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, object]:
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
-    reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
+    reasons = dict.fromkeys(reason for gpu in report.gpus for reason in gpu.throttle_reasons)
     others, slower = OTHERS(facts, report), report.slower_quiet
     programs = (report.meanwhile and report.meanwhile.busiest) or facts.busiest
     busiest = [
@@ -290,7 +287,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "governors": ", ".join(facts.governors),
         "mode": report.best.mode if report.best else PLAIN,
         "launches": more_launches(),
-        "reasons": ", ".join(dict.fromkeys(reasons)),
+        "reasons": ", ".join(reasons),
         "shm": format_bytes(system.shm_bytes or 0),
         "memlock": format_bytes(system.memlock_bytes or 0),
     }
@@ -318,7 +315,7 @@ def _is_idle(facts: HostFacts, report: DoctorReport) -> bool:
 
 def _stalled(_: HostFacts, report: DoctorReport) -> float:
     """The part of the calls that were interrupted in quiet, of small or of large ones."""
-    return max(report.stalled_shares.get(QUIET, ()), default=0.0)
+    return max((share for mode, share in report.stalled_shares if mode == QUIET), default=0.0)
 
 
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
@@ -348,10 +345,8 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate of one core's memory copies over the loopback's; None on a host that is busy."""
-    found = report.ceilings
-    if not found or not _is_idle(facts, report):
-        return None
-    rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
+    found = report.ceilings if _is_idle(facts, report) else None
+    rate = found and ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
     return rate and rate.value
 
 
@@ -369,10 +364,6 @@ def _missing_nvlinks(_: HostFacts, report: DoctorReport) -> float:
     """The most NVLinks that a GPU has less than another one of the host."""
     numbers = [gpu.nvlinks for gpu in report.gpus if gpu.nvlinks is not None]
     return max(numbers, default=0) - min(numbers, default=0)
-
-
-def _has_low_cap(gpu: Gpu) -> bool:
-    return 0 < (gpu.power_cap_w or 0) < 0.99 * (gpu.default_power_cap_w or 0)
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
@@ -394,7 +385,10 @@ FINDINGS: dict[str, tuple[Figure, float]] = {
     "far_gpu": (_count_gpus(lambda gpu: gpu.near_cores == 0), 0.0),
     "gpu_persistence": (_count_gpus(lambda gpu: gpu.persistence is False), 0.0),
     "gpu_throttled": (_count_gpus(lambda gpu: gpu.throttle_reasons), 0.0),
-    "low_power_cap": (_count_gpus(_has_low_cap), 0.0),
+    "low_power_cap": (
+        _count_gpus(lambda g: 0 < (g.power_cap_w or 0) < 0.99 * (g.default_power_cap_w or 0)),
+        0.0,
+    ),
     "gpu_ecc_errors": (lambda _, r: sum(gpu.ecc_errors or 0 for gpu in r.gpus), 0.0),
     "nvlink_down": (_missing_nvlinks, 0.0),
     "no_p2p": (_count_gpus(lambda gpu: gpu.unreachable), 0.0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from math import ceil
 from operator import attrgetter, itemgetter
 
@@ -74,7 +73,7 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
         times = f"{cells.ratio_with_interval_text(best.ratio)} times as long as with plain"
         yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {times}{stalled}."
     elif report.small and not report.unjudged:
-        if least := min(chain(*report.stalled_shares.values()), default=0.0):
+        if least := min((share for _, share in report.stalled_shares), default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
         why = f"none is faster than plain beyond noise{stalled}"
         yield f"None of {len(modes)} CPU modes is seen to help: {why}."
