@@ -285,7 +285,8 @@ def _after_failure(gate: GateResult) -> list[str]:
     applies = {
         "incomplete": bool(gate.incomplete),
         "invalid": len(valued) < len(failed),
-        "slower": bool(gate.baseline and worst and worst.estimate),
+        "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
+        "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
     run, base = (quote(str(each.path)) if each else "" for each in (gate.run, gate.baseline))

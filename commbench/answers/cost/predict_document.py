@@ -93,8 +93,6 @@ def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
     far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
-    if found[-1].size_distance and not named.size_distance:
-        outside += " Larger sizes were not measured."
     return sentence(named) + outside
 
 

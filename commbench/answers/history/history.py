@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z
+from commbench.analysis.statistics import Z, percentile
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
@@ -335,13 +335,20 @@ def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
     return [point for point in others if not start or point.run.started < start]
 
 
+_Z90 = 1.645
+"""The two-sided 90 % factor of the normal distribution."""
+
+
 def _baseline_row(row: Any, found: FittedSeries) -> Any:
     """The row as it is on the level of the last segment."""
     noise, last = found.fit.noise, found.last
     assert noise and last.level, "a series of FEWEST points has noise"
-    variance = noise.deviation**2 + noise.long_run / last.number
-    factor = exp(Z * sqrt(variance))
     level = last.level.value
+    points = found.series.points[last.first : last.last + 1]
+    # The noise of the series is robust: it may not see that a few runs are far away.
+    far = percentile(sorted(abs(log(point.time.value / level)) for point in points), 0.9)
+    variance = max(noise.deviation, far / _Z90) ** 2 + noise.long_run / last.number
+    factor = exp(Z * sqrt(variance))
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
         time_s=level, time_ci_low_s=level / factor, time_ci_high_s=level * factor, **other,
