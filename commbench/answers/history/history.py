@@ -346,8 +346,9 @@ def _baseline_row(row: Any, found: FittedSeries) -> Any:
     level = last.level.value
     points = found.series.points[last.first : last.last + 1]
     # The noise of the series is robust: it may not see that a few runs are far away.
-    far = percentile(sorted(abs(log(point.time.value / level)) for point in points), 0.9)
-    variance = max(noise.deviation, far / _Z90) ** 2 + noise.long_run / last.number
+    far = percentile(sorted(abs(log(point.time.value / level)) for point in points), 0.9) / _Z90
+    deviation = far if far > 2 * noise.deviation else noise.deviation
+    variance = deviation**2 + noise.long_run / last.number
     factor = exp(Z * sqrt(variance))
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
