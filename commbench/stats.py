@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache, lru_cache
 from math import atan, cos, erfc, exp, hypot, inf, log, pi, sin, sqrt
-from statistics import NormalDist, geometric_mean
+from statistics import NormalDist
 from typing import NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -104,11 +104,6 @@ def combine_ratio(figure: Callable[..., float], *estimates: Estimate) -> Estimat
     if any(estimate.low is not None and estimate.low <= 0 for estimate in estimates):
         return Estimate(figure(*(estimate.value for estimate in estimates)))
     return combine(lambda *values: log(figure(*values)), *estimates).map(exp)
-
-
-def mean_ratio(ratios: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of ratios."""
-    return combine_ratio(lambda *values: geometric_mean(values), *ratios)
 
 
 def ratio(b: Estimate | None, a: Estimate | None) -> Estimate | None:

@@ -9,7 +9,7 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,20 +114,15 @@ def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
 
 def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics of a row without those that another of them explains."""
-    return _causes_of(diagnose_row(row))
-
-
-def _causes_of(found: Mapping[Diagnostic, float]) -> dict[Diagnostic, float]:
-    names = {diagnostic.name for diagnostic in found}
-    return {d: figure for d, figure in found.items() if names.isdisjoint(d.explained_by)}
+    names = {diagnostic.name for diagnostic in row.diagnoses}
+    return {d: figure for d, figure in row.diagnoses.items() if names.isdisjoint(d.explained_by)}
 
 
 def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics of a row that this cause explains, as the first of the row's causes."""
-    found = diagnose_row(row)
-    causes = _causes_of(found)
+    causes = find_causes(row)
     return {
-        d: figure for d, figure in found.items()
+        d: figure for d, figure in row.diagnoses.items()
         if d not in causes and next(filter(d.follows_from, causes)) is cause
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.analysis import diagnostic_figures, figures, nccl_log
 from commbench.analysis.statistics import Summary, cover_launches, median, summarise
@@ -24,6 +24,9 @@ from commbench.plan.pairs import count_pairs
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
 from commbench.stats import Estimate, collect, ratio
+
+if TYPE_CHECKING:
+    from commbench.analysis.diagnostics import Diagnostic
 
 _Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")
@@ -148,6 +151,13 @@ class ResultRow:
         """What disturbed the measurement."""
         found = self.measurement
         return diagnostic_figures.find_interference(found.batches, self.ordered_s, found.rank_times)
+
+    @cached_property
+    def diagnoses(self) -> Mapping[Diagnostic, float]:
+        """The diagnostics that apply to it; see diagnose_row."""
+        from commbench.analysis.diagnostics import diagnose_row
+
+        return diagnose_row(self)
 
     @cached_property
     def nccl_selection(self) -> tuple[str, str, str]:

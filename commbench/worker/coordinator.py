@@ -118,8 +118,9 @@ class CaseRunner:
             made = [measure.back_to_back([make_call(*part) for part in parts]) for parts in pieces]
             iterations = measure.make_iterations(self._comm.device, case, made, calls)
             if self._is_by_host(case):
-                wait = self._comm.device.synchronize
-                return [measure.back_to_back([call, wait]) for call in iterations]
+                device = self._comm.device
+                after = [device.synchronize] if device.is_async else []
+                return [measure.back_to_back([call, *after]) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
             self._graphs[key] = iterations

@@ -344,8 +344,8 @@ def _is_slower_but_waited(
     """Whether a setting takes longer than another by the whole interval, which is no verdict since
     its ranks waited for a core."""
     ratio = result.mean_ratio(points, a, b, tolerance) if a != b else None
-    rows = [each.row for point in points for each in point.by_time if each.setting == a]
-    return bool(ratio and ratio.ends[1] < 1 and any(waited_sides(row, row) for row in rows))
+    waited = (each.waited for point in points for each in point.by_time if each.setting == a)
+    return bool(ratio and ratio.ends[1] < 1 and any(waited))
 
 
 def _find_slower(

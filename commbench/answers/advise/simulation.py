@@ -27,7 +27,7 @@ from math import ceil, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.answers.cost.fit import factor_beyond, fit_sizes
+from commbench.answers.cost.fit import factor_above, fit_sizes
 from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
@@ -121,7 +121,7 @@ class Draw(NamedTuple):
         if part <= 1:
             return np.asarray(found)
         # By noise, the line of the last two sizes may fall; a larger call takes no less time.
-        error = factor_beyond(size_bytes, high)
+        error = factor_above(size_bytes, high)
         found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(2))
         return np.asarray(np.maximum(found, self.times[-1]))
 

@@ -265,7 +265,7 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
         return
     if comparison is None:
         hint = "name the run to compare with: --against BASELINE"
-        raise UsageError("--max-slowdown needs a baseline", hint)
+        raise UsageError(f"--{rule.limit.name.replace('_', '-')} needs a baseline", hint)
     for compared in comparison.rows:
         if rule.covers(compared.a):
             found = _check_row(rule, compared, compared.b, compared.a)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, pairwise
-from math import exp, log2
+from math import exp, log2, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
@@ -104,10 +104,15 @@ def doublings_beyond(value: float, measured: Sequence[float]) -> float:
     return max(0.0, log2(low / max(value, 1)), log2(max(value, 1) / high))
 
 
-def factor_beyond(size_bytes: float, largest: int) -> float:
-    """How many times as long or as short a call above the largest measured size may take as a line
-    says (95 %); 1 within the measured sizes."""
-    return exp(Z * BEYOND * max(0.0, log2(max(size_bytes, 1) / max(largest, 1))) ** 0.5)
+def error_above(size_bytes: float, largest: int) -> float:
+    """The standard deviation of log(measured/predicted) for a call above the largest measured size;
+    0 within the measured sizes."""
+    return BEYOND * sqrt(max(0.0, log2(max(size_bytes, 1) / max(largest, 1))))
+
+
+def factor_above(size_bytes: float, largest: int) -> float:
+    """How many times as long or as short such a call may take as a line says (95 %)."""
+    return exp(Z * error_above(size_bytes, largest))
 
 
 def likeness(sizes: Floats) -> Floats:

@@ -186,10 +186,10 @@ def candidate_errors(fitted: machine.FittedModel) -> tuple[tuple[machine.Candida
 
 def error_at(candidate: machine.Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
     """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
-    low, high = errors.measured
-    doublings = fit.doublings_beyond(point[2], (low, high))
-    above = fit.BEYOND * doublings**0.5 if point[2] > high else 0.0
-    beyond = max(candidate.size_growth * doublings, above)
+    beyond = max(
+        candidate.size_growth * fit.doublings_beyond(point[2], errors.measured),
+        fit.error_above(point[2], errors.measured[1]),
+    )
     found = hypot(errors.variance(point) ** 0.5 * candidate.error_scale, beyond)
     least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
     if point[0] not in errors.ranks:

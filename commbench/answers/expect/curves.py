@@ -28,7 +28,7 @@ from commbench.plan.links import Published, find_gpu
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results import files, schema
-from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, collect, decide, mean_ratio
+from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, collect, combine_ratio, decide
 from commbench.units import MICRO, format_bytes, format_count
 from commbench.views.formats import Result, fields_of
 
@@ -194,7 +194,7 @@ def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
     for (title, _, verdict, reason), group in groupby(ordered, kind):
         own = list(group)
         ratios = [row.ratio for row in own if row.ratio]
-        ratio = mean_ratio(ratios) if ratios else None
+        ratio = combine_ratio(lambda *each: geometric_mean(each), *ratios) if ratios else None
         ends = own[0].case.size_bytes, own[-1].case.size_bytes
         part = min(row.tolerance for row in own)
         found.append(RangeOnCurve(title, *ends, len(own), ratio, part, verdict, reason))

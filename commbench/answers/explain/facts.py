@@ -294,7 +294,7 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
         (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
         far = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
-        error = fit.factor_beyond(2 * size, max(times))
+        error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *far) / error), max(grown, *far) * error)
         how = MEASURED if longer else BY_MODEL
         facts += [

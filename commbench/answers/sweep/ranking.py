@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
-from commbench.analysis.diagnostics import WAITED, diagnose_row, has_waited
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
@@ -28,8 +28,6 @@ from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
-
-
 _TIED = (FASTEST, SHORTEST, TIED)
 
 
@@ -76,7 +74,7 @@ class SettingTime(NamedTuple):
             "time_s": self.estimate,
             "busbw_bytes_per_s": self.row.busbw if self.estimate else None,
             "status": self.row.measurement.status,
-            "warnings": [each.name for each in diagnose_row(self.row)],
+            "warnings": [each.name for each in self.row.diagnoses],
             **fields_of(self, "selection", without=("row", "estimate")),
         }
 
