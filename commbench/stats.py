@@ -118,6 +118,17 @@ def ratio(b: Estimate | None, a: Estimate | None) -> Estimate | None:
     return Estimate(found, _exp(log(found) - down), _exp(log(found) + up))
 
 
+def spread(found: Estimate, *halves: float) -> Estimate:
+    """An estimate above 0 whose logarithm has more independent errors, each given as half of its
+    95 % interval."""
+    if not found.has_interval or not any(halves):
+        return found
+    low, high = found.ends
+    down = hypot(_log_ratio(found.value, low), *halves)
+    up = hypot(_log_ratio(high, found.value), *halves)
+    return Estimate(found.value, found.value * exp(-down), found.value * _exp(up))
+
+
 def _log_ratio(value: float, low: float) -> float:
     return log(value / low) if low > 0 else inf
 

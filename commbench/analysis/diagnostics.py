@@ -156,14 +156,14 @@ def more_time(header: RunHeader | None = None, **values: str | float) -> str:
     return write_options(header, **{**values, "budget": budget_s})
 
 
-def more_precisely(header: RunHeader | None = None, launches: int = 0) -> str:
+def more_precisely(header: RunHeader | None = None) -> str:
     """`--launches 6 --precision 2% --budget 2`, and only more launches where the run was as precise
     already; `--iters` where it was asked for a number of iterations. None for a run that is not
     known."""
     plan = header.plan if header else None
     values: dict[str, str | float] = {}
     if not (header and is_in_process(header)):
-        values["launches"] = max(FEW_LAUNCHES, launches or 2 * (plan.launches if plan else 0))
+        values["launches"] = max(FEW_LAUNCHES, 2 * (plan.launches if plan else 0))
     if plan and plan.iterations:
         return more_time(header, **values)
     if values and plan and plan.precision <= PRECISION:
@@ -172,13 +172,13 @@ def more_precisely(header: RunHeader | None = None, launches: int = 0) -> str:
     return more_time(header, **values, precision=f"{100 * precision:g}%")
 
 
-def clearer(header: RunHeader | None, both: bool = True, launches: int = 0) -> str:
-    """What to do where intervals are too wide for a verdict, with so many launches, if known."""
+def clearer(header: RunHeader | None, both: bool = True) -> str:
+    """What to do where intervals are too wide for a verdict."""
     is_plain = header and header.plan.device == "cpu" and header.plan.cpu_mode != "realtime"
     mode = ", or add --cpu-mode realtime (CAP_SYS_NICE or root)"
     return (
         f"For a clearer answer measure {'both ' * both}again with "
-        f"`{more_precisely(header, launches)}` on a quiet host (`commbench doctor`)"
+        f"`{more_precisely(header)}` on a quiet host (`commbench doctor`)"
         f"{mode if is_plain and header and not is_in_process(header) else ''}"
     )
 
@@ -188,14 +188,6 @@ MOST_QUEUED = 0.5
 WAITED = "ranks waited for a core most of the time"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
 WAITED_HINT = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
-HOST_HINT = (
-    "The host differs, so more launches do not help: measure A and B again in turns (A, B, A, B) "
-    "until the runs of A are `same`. `commbench sweep` does so for settings."
-)
-AGAIN_HINT = (
-    "Intervals cover what changes between launches, not what changes on the host between two runs. "
-    "Measure A once more: is it the `same` as A?"
-)
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.cases import MOST_CASES
+from commbench.plan.plan import Plan
 from commbench.results import journal as lines
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
@@ -33,6 +35,11 @@ from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
 """Bytes. No run writes such a line; a larger file without line ends is not read into memory."""
+
+
+def extend(plan: Plan, launches: int) -> Plan:
+    """The plan of a run that is resumed with more launches."""
+    return replace(plan, launches=max(plan.launches, launches))
 
 
 class RunProgress(NamedTuple):
@@ -157,6 +164,7 @@ class JournalReader:
         self._is_imported = False
         self._checks: list[Check] = []
         self._restarts: list[tuple[float, str]] = []
+        self._starts: dict[int, str] = {}
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -220,16 +228,18 @@ class JournalReader:
         if self.header is None:
             self.header, self._cases = header, header.plan.cases()
             self._is_imported = schema.is_imported(header)
-        elif header.plan != self.header.plan:
+        elif header.plan != extend(self.header.plan, header.plan.launches):
             raise ValueError("a later launch has another plan")
         elif not header.resumed and header.launch != self.launch + 1:
             raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")
+        self.header = self.header._replace(plan=header.plan)
         self._latest.clear()
         if not header.resumed:
             self.finished.clear()
         elif header.launch != self.launch:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
+        self._starts.setdefault(header.launch, header.started)
         self.resumed += header.resumed
         self._restarts += [(header.soaked_s, header.started)] * header.resumed
         self.end = None
@@ -330,7 +340,7 @@ class JournalReader:
         )
         return Run(
             path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
-            tuple(self._checks), tuple(self._restarts),
+            tuple(self._checks), tuple(self._restarts), tuple(self._starts.values()),
         )  # fmt: skip
 
 

@@ -347,6 +347,8 @@ class Run(NamedTuple):
     """Those of a soak, in the order they were made."""
     restarts: tuple[tuple[float, str], ...] = ()
     """RunHeader.soaked_s and RunHeader.started of each time that it was resumed."""
+    starts: tuple[str, ...] = ()
+    """RunHeader.started of each launch; empty for a run that was not read from a journal."""
 
     @property
     def incomplete(self) -> str:

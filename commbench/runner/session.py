@@ -10,7 +10,7 @@ from typing import Any
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
 from commbench.results.journal import Journal
-from commbench.results.journal_reader import RunProgress, read_progress, read_run
+from commbench.results.journal_reader import RunProgress, extend, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
 from commbench.runner import launched_ranks
@@ -120,7 +120,9 @@ def find_resumable(options: RunOptions) -> RunProgress:
     if is_imported(progress.run.header):
         raise RecordsError(f"{path} was imported and cannot be resumed", "measure it again")
     _require_agreement(options, progress.run)
-    return progress
+    header = progress.run.header
+    plan = extend(header.plan, options.launches or 0)
+    return progress._replace(run=progress.run._replace(header=header._replace(plan=plan)))
 
 
 def _find(options: RunOptions) -> Path:
@@ -148,7 +150,8 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
             continue
         here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
         there = _recorded_value(option, header)
-        if here != there:
+        is_more = option.plan == "launches" and here > there
+        if here != there and not is_more:
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
                 f"leave out {given.flag} to continue this run, or --resume to start a new one",

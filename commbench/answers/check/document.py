@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from commbench.analysis.diagnostics import (
-    HOST_HINT,
     WAITED,
     WAITED_HINT,
     WAITED_SENTENCE,
@@ -24,7 +22,7 @@ from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowC
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
-from commbench.answers.compare.ratio import HOST, foresee
+from commbench.answers.compare.ratio import HOST
 from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
@@ -111,26 +109,7 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
-    said = f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
-    return " ".join([said, *_foresee(gate)[1]])
-
-
-def _foresee(gate: GateResult) -> tuple[int, list[str]]:
-    """How many launches are proposed for the rows that are undecided for their noise, and what
-    these would show; 0 and nothing where none are."""
-    results = [r for r in gate.results if r.outcome == NO_VERDICT and r.rule.limit.needs_baseline]
-    noisy = {check.case for r in results for check in r.checks.others if _is_noisy(check)}
-    rows = gate.comparison.rows if gate.comparison else ()
-    ratios = [row.host.without(row.ratio) for row in rows if row.b.case in noisy]
-    limit = min((result.rule.value for result in results), default=1.0) - 1
-    number, within = foresee(ratios, [*map(comparing.launches_of, gate.runs)], limit)
-    if not number:
-        return 0, []
-    part, allowed = ceil(100 * within), f"{100 * limit:g} %"
-    shown, but = allowed, ""
-    if part > 50 * limit:
-        shown, but = f"{2 * part} %", f", one of {allowed} would not"
-    return number, [f"With {number} launches of each, a change of {shown} would show{but}."]
+    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
 def _is_noisy(check: RowCheck) -> bool:
@@ -264,8 +243,7 @@ def advice(gate: GateResult) -> list[str]:
     undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
     noisy = [*filter(_is_noisy, undecided)]
     applies = {
-        "clearer": bool(noisy),
-        "host": any(c.without_host for c in undecided),
+        "clearer": bool(noisy) or any(c.without_host for c in undecided),
         "unsure": any(not c.reason for c in undecided),
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "together": any(c.is_beyond for c in noisy),
@@ -274,8 +252,13 @@ def advice(gate: GateResult) -> list[str]:
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
     }
-    again = clearer(header, gate.baseline is not None and not absent, _foresee(gate)[0])
-    return _texts(applies, clearer=again, waited=WAITED_HINT, host=HOST_HINT)
+    again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
+    if gate.comparison and not absent:
+        cases = {check.case for check in noisy}
+        rows = [row for row in gate.comparison.rows if row.b.case in cases]
+        limit = min((r.rule.value for r in found if r.rule.limit.needs_baseline), default=1.0) - 1
+        again = comparing.clearer(gate.comparison, rows, limit)
+    return _texts(applies, clearer=again, waited=WAITED_HINT)
 
 
 def _after_failure(gate: GateResult) -> list[str]:

@@ -166,6 +166,12 @@ class Comparison(Result, view="answers.compare.document"):
         return of_ranges or bool(self.confirmed(SLOWER))
 
     @property
+    def are_of_two_boots(self) -> bool:
+        """Whether it is known that the host of B is not that of A, or was started anew since."""
+        a, b = ((run.header.environment if run.header else {}) for run in (self.a, self.b))
+        return a.get("boot_id") != b.get("boot_id")
+
+    @property
     def waited(self) -> int:
         """How many rows are undecided because ranks waited for a core."""
         return sum(bool(row.waited) for row in self.rows)
@@ -204,19 +210,21 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     found = environment.mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
-    rows = []
+    rows, turns = [], ratio.find_turns(a.run, b.run)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
         kind = row_kind(first)
         host = _host_effect(changes, first, of_kinds.get(kind, ()))
-        row = ratio.compare_rows(kind, first, second, tolerance, host)
-        row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
+        samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
+        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, turns)
+        row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
+        if samples:
             p_value, units = ratio.rank_test(*samples)
-            row = row._replace(samples=samples, p_value=p_value, units=units)
+            row = row._replace(p_value=p_value, units=units)
         rows.append(row)
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}

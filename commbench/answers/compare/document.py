@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import inf
+from math import ceil, inf
 from operator import attrgetter, itemgetter
+from shlex import quote
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -23,7 +24,7 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
-from commbench.results.schema import Run
+from commbench.results.schema import Run, is_imported, is_in_process
 from commbench.stats import Estimate
 from commbench.units import format_count
 from commbench.views import cells
@@ -190,7 +191,10 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             "Ranges of sizes", RANGE_COLUMNS, ranges, _range_label(found), tone=_tone,
             brief=ranges[:MOST_ROWS],
         ),
-        doc.Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
+        doc.Text(
+            f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."
+            f"{of_runs(found)}"
+        ),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
         doc.Items([*_remarks(found), *launch_notes(found), *_advice(found)]),
@@ -312,6 +316,13 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 # What limits the answer.
 
 
+def of_runs(found: Comparison) -> str:
+    """What the intervals of two runs cover, where they have any."""
+    if not any(row.turns and row.ratio and row.ratio.has_interval for row in found.rows):
+        return ""
+    return " Intervals allow for runs that differ as much as launches do."
+
+
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide, and
     for what a column says; and the rows that only one side has."""
@@ -353,14 +364,40 @@ def launches_of(run: LoadedRun) -> int | None:
 
 
 def _advice(found: Comparison) -> list[str]:
-    """What makes intervals narrower, and what they do not cover."""
+    """What makes intervals narrower."""
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
-    hidden = [pooled for pooled in unsure if pooled.without_host]
-    again = f"{diagnostics.clearer(found.b.header)}. Or allow more (--tolerance)."
-    advice = [again] * (len(hidden) < len(unsure)) + [diagnostics.HOST_HINT] * bool(hidden)
-    return advice + [diagnostics.AGAIN_HINT] * any(
-        pooled.verdict in stats.CHANGED for pooled in found.pooled
-    )
+    rows = [row for row in found.rows if any(pooled.covers(row) for pooled in unsure)]
+    if not unsure:
+        return []
+    return [f"{clearer(found, rows, found.tolerance)} Or allow more (--tolerance)."]
+
+
+MOST_LAUNCHES = 32
+"""Launches of a run that are proposed, at most."""
+
+
+def clearer(found: Comparison, rows: Sequence[ComparedRow], limit: float) -> str:
+    """What to do for a clearer answer on these rows, and what they would show then. `limit` is the
+    change that is to be seen: half of it, since equal runs may differ by up to it, too."""
+    runs = (found.a, found.b)
+    number = max(diagnostics.FEW_LAUNCHES, 2 * max(launches_of(run) or 0 for run in runs))
+    if number > MOST_LAUNCHES or not all(map(_can_continue, runs)) or found.are_of_two_boots:
+        return f"{diagnostics.clearer(found.b.header)}."
+    commands = (f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs)
+    said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
+    within = [known for row in rows if (known := ratio.foresee(row, number))]
+    if not rows or len(within) < len(rows):
+        return said
+    most, allowed = ceil(200 * max(within)), f"{100 * limit:g} %"
+    if most <= 100 * limit:
+        return f"{said} Then a change of {allowed} would show."
+    return f"{said} Then a change of {most} % would show, one of {allowed} would not."
+
+
+def _can_continue(run: LoadedRun) -> bool:
+    """Whether `--resume` adds launches to a run."""
+    header = run.run and run.run.header
+    return bool(header and not (is_in_process(header) or is_imported(header)))
 
 
 def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:

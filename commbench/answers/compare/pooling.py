@@ -18,6 +18,7 @@ Rows of one run are not independent: what differs between its launches, and the 
 changes all of them. So the interval covers at least that of the launches: each side has, for each
 launch, one value, the mean of the log medians of its rows with the weights above, and
 statistics.launch_half_width of these values. It never reaches beyond the intervals of all rows.
+Then what differs between runs is added, as for a row (ratio.widen).
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
-from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import HOST, NO_EFFECT, ComparedRow, HostEffect
-from commbench.plan.backends import usual_launch_spread
+from commbench.answers.compare.ratio import (
+    HOST,
+    NO_EFFECT,
+    ComparedRow,
+    HostEffect,
+    half_of_launches,
+    widen,
+)
 from commbench.stats import Estimate
 from commbench.views import cells
 from commbench.views.formats import fields_of
@@ -220,14 +226,17 @@ def _pool_logs(found: Sequence[_LogRatio], fraction: float, host: HostEffect) ->
     the ratios compare."""
     if not found:
         return None
+    rows, weights = [each.row for each in found], [1.0]
     value, low, high = found[0].value, found[0].low, found[0].high
     if len(found) > 1:
         logs, variances = [e.value for e in found], [e.variance for e in found]
         weights, value, half = random_effects(logs, variances)
-        half = max(half, hypot(*(_half_of_launches(found, weights, fraction, n) for n in (0, 1))))
+    halves = [half_of_launches(rows, side, fraction, weights) for side in (0, 1)]
+    if len(found) > 1:
+        half = max(half, hypot(*(each for each, _ in halves)))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
-    return host.widen(Estimate(exp(value), exp(low), exp(high)))
+    return widen(rows, Estimate(exp(value), exp(low), exp(high)), fraction, host, halves)
 
 
 def random_effects(
@@ -249,19 +258,3 @@ def random_effects(
         heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
     half = stats.student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
     return [weight / total for weight in weights], mean, half
-
-
-def _half_of_launches(
-    found: Sequence[_LogRatio], weights: Sequence[float], fraction: float, side: int
-) -> float:
-    """Half the interval of the pooled log time of one side, A (0) or B (1), by its launches; by
-    their number alone where a row has no samples or lacks a launch, and 0 where it is not known."""
-    rows = [(each.row.a, each.row.b)[side] for each in found]
-    samples = [each.row.samples[side] for each in found if each.row.samples]
-    logs = [statistics.launch_logs(samples_by_launch(row), fraction) for row in samples]
-    means = [0.0] * min(row.launches or 0 for row in rows)
-    if len(logs) == len(found) and len({*map(len, logs)}) == 1:
-        means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    usual = usual_launch_spread(rows[0].backend)
-    is_known = len(means) > 1 or (means and usual)
-    return statistics.launch_half_width(means, usual) if is_known else 0.0

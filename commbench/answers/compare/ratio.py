@@ -10,7 +10,9 @@ batches: other cases were measured between two batches of a case.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, hypot, inf, log, sqrt
+from itertools import groupby
+from math import exp, hypot, log, sqrt
+from operator import itemgetter, mul
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -18,9 +20,10 @@ from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
+from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
-from commbench.results.schema import OK, WRONG, Measurement
+from commbench.results.schema import OK, WRONG, Measurement, Run
 from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
@@ -86,6 +89,9 @@ class ComparedRow(NamedTuple):
     """What the rank test ranked: `launches` or `batches`; empty where there is none."""
     host: HostEffect = NO_EFFECT
     """For which both ratios are widened."""
+    turns: tuple[int, int] | None = None
+    """In how many turns A and B were measured, where these are two runs; see find_turns. Then both
+    ratios are widened for what differs between runs."""
 
     @property
     def either(self) -> Any:
@@ -101,12 +107,12 @@ class ComparedRow(NamedTuple):
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
         b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
-        return self.host.widen(stats.ratio(b, a)) if a and b else None
+        return widen([self], stats.ratio(b, a), statistics.UNDISTURBED) if a and b else None
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples", "host"))
+        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "turns"))
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
@@ -126,11 +132,12 @@ def side_json(row: Any) -> dict[str, Any]:
 
 
 def compare_rows(
-    kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT
-) -> ComparedRow:
+    kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT,
+    samples: tuple[Measurement, Measurement] | None = None, turns: tuple[int, int] | None = None,
+) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    found = host.widen(stats.ratio(b.time, a.time))
-    row = ComparedRow(kind, a, b, found, stats.UNDECIDED, host=host)
+    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, samples=samples, host=host, turns=turns)
+    row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
     if why := why_undecided(a, b):
@@ -191,7 +198,52 @@ def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
     return None, ""
 
 
-# What the launches and the host leave unsure, and many rows.
+# What launches, runs and the host leave unsure, and many rows.
+
+
+def find_turns(a: Run | None, b: Run | None) -> tuple[int, int]:
+    """In how many turns two runs were measured: launches between which none of the other run began
+    are one turn. One each where that is not known."""
+    starts = [run.starts if run else () for run in (a, b)]
+    if not all(starts):
+        return 1, 1
+    every = ((at, number, side) for side in (0, 1) for number, at in enumerate(starts[side]))
+    sides = [side for side, _ in groupby(sorted(every), itemgetter(2))]
+    return sides.count(0), sides.count(1)
+
+
+def half_of_launches(
+    rows: Sequence[ComparedRow], side: int, fraction: float, weights: Sequence[float] = (1.0,)
+) -> tuple[float, int]:
+    """Half the interval of the weighted log times of rows on one side, A (0) or B (1), by its
+    launches, and their number; by their number alone where a row has no samples or lacks a launch,
+    and 0 where it is not known. `fraction` is the quantile that the times are."""
+    own = [(row.a, row.b)[side] for row in rows]
+    samples = [row.samples[side] for row in rows if row.samples]
+    logs = [statistics.launch_logs(samples_by_launch(each), fraction) for each in samples]
+    means = [0.0] * min(each.launches or 0 for each in own)
+    if len(logs) == len(own) and len({*map(len, logs)}) == 1:
+        means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
+    usual = usual_launch_spread(own[0].backend)
+    is_known = len(means) > 1 or (means and usual)
+    return (statistics.launch_half_width(means, usual) if is_known else 0.0), len(means)
+
+
+def widen(
+    rows: Sequence[ComparedRow], found: Estimate | None, fraction: float = 0.5,
+    host: HostEffect | None = None, halves: Sequence[tuple[float, int]] = (),
+) -> Estimate | None:  # fmt: skip
+    """A ratio of rows, with an interval for what differs between runs, and for what their host may
+    cause. `halves` are those of half_of_launches for A and B, by default of a single row."""
+    turns, host = rows[0].turns, host or rows[0].host
+    if found and turns:
+        halves = halves or [half_of_launches(rows, side, fraction) for side in (0, 1)]
+        if all(number for _, number in halves):
+            more = (
+                statistics.run_half_width(*own, n) for own, n in zip(halves, turns, strict=True)
+            )
+            found = stats.spread(found, *more)
+    return host.widen(found)
 
 
 def hold_together(row: ComparedRow, number: int) -> Estimate | None:
@@ -204,22 +256,14 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     return row.host.widen(stats.hold_together(found, number, statistics.launch_degrees(*launches)))
 
 
-MOST_FORESEEN = 32
-"""Launches of a run that are proposed, at most."""
-
-
-def foresee(
-    ratios: Sequence[Estimate | None], launches: Sequence[int | None], limit: float
-) -> tuple[int, float]:
-    """With how many launches of each side all these ratios would be known within half of the limit
-    (equal runs differ by up to it, too), at most MOST_FORESEEN, and within what they would be, if
-    launches differ as they do here. 0 where more are not proposed, or a side has only one."""
-    ends = [found.ends for found in ratios if found]
-    half = max((log(high / low) / 2 for low, high in ends if low), default=inf)
-    known = [number for number in launches if number and number > 1]
-    number, within = max(known, default=1), inf
-    now = hypot(*map(statistics.launch_factor, known))
-    while len(known) > 1 and within > limit / 2 and 2 * number <= MOST_FORESEEN:
-        number *= 2
-        within = exp(half * sqrt(2) * statistics.launch_factor(number) / now) - 1
-    return (number, within) if within < 1 else (0, within)
+def foresee(row: ComparedRow, number: int) -> float | None:
+    """Within what the ratio of a row would be known by itself, as a factor less 1, with so many
+    launches of each run and twice as many turns; None where a run has only one launch, or it would
+    not be known within a factor of 2."""
+    found, launches = row.host.without(row.ratio), (row.a.launches, row.b.launches)
+    if not (found and row.turns and found.ends[0] and min(each or 0 for each in launches) > 1):
+        return None
+    now = hypot(*map(statistics.run_factor, launches, row.turns))
+    then = sqrt(2) * statistics.run_factor(number, 2 * min(row.turns))
+    within = exp(log(found.ends[1] / found.ends[0]) / 2 * then / now) - 1
+    return within if within < 1 else None
