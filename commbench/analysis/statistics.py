@@ -17,10 +17,11 @@ launch the usual one; see launch_half_width.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 from math import ceil, comb, exp, floor, hypot, log, sqrt
+from statistics import stdev
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
@@ -194,6 +195,15 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     prior = PRIOR_DEGREES if usual_spread and is_usual else 0
     variance = (prior * usual_spread**2 + squares) / (prior + number - 1)
     return launch_factor(number, prior) * sqrt(variance)
+
+
+def spread_of(launches: Iterable[Sequence[float]]) -> float:
+    """The usual standard deviation of launches by the rows of one run, each given as logarithms:
+    the median, by the median of chi-square (Wilson and Hilferty). 0 where all are single."""
+    found = sorted(
+        stdev(logs) / (1 - 2 / (9 * (len(logs) - 1))) ** 1.5 for logs in launches if len(logs) > 1
+    )
+    return median(found) if found else 0.0
 
 
 def launch_factor(number: int, prior: int = PRIOR_DEGREES) -> float:

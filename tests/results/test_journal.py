@@ -46,7 +46,10 @@ from commbench.validation import texts_of
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = write(tmp_path, *MEASUREMENTS)
-    run = Run(path=str(tmp_path), header=HEADER, measurements=MEASUREMENTS, end=END, launches=1)
+    run = Run(
+        path=str(tmp_path), header=HEADER, measurements=MEASUREMENTS, end=END, launches=1,
+        starts=(HEADER.started,),
+    )  # fmt: skip
     assert read_run(path) == read_run(tmp_path) == run
 
 

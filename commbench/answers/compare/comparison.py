@@ -210,7 +210,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     found = environment.mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
-    rows, turns = [], ratio.find_turns(a.run, b.run)
+    rows, runs = [], ratio.find_facts(a.run, b.run)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
@@ -220,7 +220,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, turns)
+        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
         row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
         if samples:
             p_value, units = ratio.rank_test(*samples)

@@ -318,7 +318,7 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 
 def of_runs(found: Comparison) -> str:
     """What the intervals of two runs cover, where they have any."""
-    if not any(row.turns and row.ratio and row.ratio.has_interval for row in found.rows):
+    if not any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows):
         return ""
     return " Intervals allow for runs that differ as much as launches do."
 

@@ -67,6 +67,16 @@ class HostEffect(NamedTuple):
 NO_EFFECT = HostEffect()
 
 
+class RunFacts(NamedTuple):
+    """What tells how far a run may be from another one."""
+
+    turns: int
+    """In how many turns it was measured: its launches between which none of the other run began
+    are one turn."""
+    spread: float
+    """The standard deviation of launches by all its rows, 0 where it is not known."""
+
+
 class ComparedRow(NamedTuple):
     """Two rows that measured the same case."""
 
@@ -89,9 +99,9 @@ class ComparedRow(NamedTuple):
     """What the rank test ranked: `launches` or `batches`; empty where there is none."""
     host: HostEffect = NO_EFFECT
     """For which both ratios are widened."""
-    turns: tuple[int, int] | None = None
-    """In how many turns A and B were measured, where these are two runs; see find_turns. Then both
-    ratios are widened for what differs between runs."""
+    runs: tuple[RunFacts, RunFacts] | None = None
+    """Of A and of B, where these are two runs. Then both ratios are widened for what differs
+    between runs."""
 
     @property
     def either(self) -> Any:
@@ -112,7 +122,7 @@ class ComparedRow(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "turns"))
+        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "runs"))
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
@@ -133,10 +143,11 @@ def side_json(row: Any) -> dict[str, Any]:
 
 def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT,
-    samples: tuple[Measurement, Measurement] | None = None, turns: tuple[int, int] | None = None,
+    samples: tuple[Measurement, Measurement] | None = None,
+    runs: tuple[RunFacts, RunFacts] | None = None,
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, samples=samples, host=host, turns=turns)
+    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, samples=samples, host=host, runs=runs)
     row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
@@ -201,15 +212,19 @@ def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
 # What launches, runs and the host leave unsure, and many rows.
 
 
-def find_turns(a: Run | None, b: Run | None) -> tuple[int, int]:
-    """In how many turns two runs were measured: launches between which none of the other run began
-    are one turn. One each where that is not known."""
+def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
+    """Those of two runs; where they are not known, of runs that were measured one after another."""
     starts = [run.starts if run else () for run in (a, b)]
-    if not all(starts):
-        return 1, 1
     every = ((at, number, side) for side in (0, 1) for number, at in enumerate(starts[side]))
     sides = [side for side, _ in groupby(sorted(every), itemgetter(2))]
-    return sides.count(0), sides.count(1)
+    turns = (sides.count(0), sides.count(1)) if all(starts) else (1, 1)
+    known = (run.measurements if run and run.header.plan.launches > 1 else () for run in (a, b))
+    spreads = (
+        statistics.spread_of(statistics.launch_logs(samples_by_launch(each)) for each in own)
+        for own in known
+    )
+    first, second = map(RunFacts, turns, spreads)
+    return first, second
 
 
 def half_of_launches(
@@ -225,6 +240,8 @@ def half_of_launches(
     if len(logs) == len(own) and len({*map(len, logs)}) == 1:
         means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
     usual = usual_launch_spread(own[0].backend)
+    if rows[0].runs and not rows[1:]:
+        usual = max(usual, rows[0].runs[side].spread)
     is_known = len(means) > 1 or (means and usual)
     return (statistics.launch_half_width(means, usual) if is_known else 0.0), len(means)
 
@@ -235,13 +252,12 @@ def widen(
 ) -> Estimate | None:  # fmt: skip
     """A ratio of rows, with an interval for what differs between runs, and for what their host may
     cause. `halves` are those of half_of_launches for A and B, by default of a single row."""
-    turns, host = rows[0].turns, host or rows[0].host
-    if found and turns:
+    runs, host = rows[0].runs, host or rows[0].host
+    if found and runs:
         halves = halves or [half_of_launches(rows, side, fraction) for side in (0, 1)]
         if all(number for _, number in halves):
-            more = (
-                statistics.run_half_width(*own, n) for own, n in zip(halves, turns, strict=True)
-            )
+            both = zip(halves, runs, strict=True)
+            more = (statistics.run_half_width(*own, run.turns) for own, run in both)
             found = stats.spread(found, *more)
     return host.widen(found)
 
@@ -261,9 +277,10 @@ def foresee(row: ComparedRow, number: int) -> float | None:
     launches of each run and twice as many turns; None where a run has only one launch, or it would
     not be known within a factor of 2."""
     found, launches = row.host.without(row.ratio), (row.a.launches, row.b.launches)
-    if not (found and row.turns and found.ends[0] and min(each or 0 for each in launches) > 1):
+    if not (found and row.runs and found.ends[0] and min(each or 0 for each in launches) > 1):
         return None
-    now = hypot(*map(statistics.run_factor, launches, row.turns))
-    then = sqrt(2) * statistics.run_factor(number, 2 * min(row.turns))
+    turns = [run.turns for run in row.runs]
+    now = hypot(*map(statistics.run_factor, launches, turns))
+    then = sqrt(2) * statistics.run_factor(number, 2 * min(turns))
     within = exp(log(found.ends[1] / found.ends[0]) / 2 * then / now) - 1
     return within if within < 1 else None

@@ -20,9 +20,11 @@ ROWS = 8
 
 
 def run(seed: int, launches: int, factor: float = 1.0, spread: float = 0.04) -> Run:
-    """Rows of 12 batches of 10 samples with 5 % noise. Launches differ in all rows alike."""
+    """Rows of 12 batches of 10 samples with 5 % noise. Launches differ in all rows alike, and runs
+    as much."""
     chance = np.random.default_rng(seed)
     samples = factor * 1e-4 * chance.lognormal(0, 0.05, (ROWS, 12, 10))
+    samples *= chance.lognormal(0, spread)
     of_launch = np.repeat(chance.lognormal(0, spread, launches), 12 // launches)
     return in_memory(f"seed {seed}", (samples * of_launch[:, None]).tolist(), launches=launches)
 
@@ -47,16 +49,17 @@ def test_equal_runs_are_called_different_in_at_most_5_percent(number: int, launc
 
 
 @pytest.mark.parametrize("number", [30, pytest.param(300, marks=pytest.mark.full)])
-@pytest.mark.parametrize("launches", [1, 3])
-def test_a_slowdown_of_40_percent_is_found(number: int, launches: int) -> None:
-    found = pairs(number, launches, 1.4)
+@pytest.mark.parametrize(("launches", "factor"), [(1, 1.55), (3, 1.4)])
+def test_a_slowdown_of_40_percent_is_found(number: int, launches: int, factor: float) -> None:
+    found = pairs(number, launches, factor)
     assert sum(share(each.pooled, "slower") == 1 for each in found) >= 0.9 * number
 
 
 def test_single_launches_are_undecided_within_what_launches_usually_differ_by() -> None:
-    # A time is known within t(4) x 4 % = 11.1 %, a ratio within exp(0.157): 0.81 to 1.23.
-    for factor, verdict in ((0.9, "undecided"), (1.0, "undecided"), (1.1, "undecided"),
-                            (1.24, "slower"), (1 / 1.24, "faster")):  # fmt: skip
+    # A time is known within t(4) x 4 % = 11.1 %, and runs differ by as much: a ratio is known
+    # within exp(0.222), and slower from 1.31 on.
+    for factor, verdict in ((0.8, "undecided"), (1.0, "undecided"), (1.2, "undecided"),
+                            (1.32, "slower"), (1 / 1.32, "faster")):  # fmt: skip
         a, b = (in_memory(name, [steady(1e-4 * f)] * 3) for name, f in (("a", 1), ("b", factor)))
         found = compare(a, b)
         assert {each.verdict for each in (*found.rows, *found.pooled)} == {verdict}, factor
@@ -118,11 +121,10 @@ def test_a_figure_of_the_host_counts_for_the_part_of_the_time_that_it_changes(
             assert getattr(after, own) == pytest.approx((value, low / (1 + share / 2), high))
 
 
-def test_what_the_same_host_would_decide_is_said_and_no_more_launches_are_advised() -> None:
+def test_what_the_same_host_would_decide_is_said() -> None:
     text = " ".join(compared(1.2, host(1), host(1.3)).text().split())
     assert "undecided, the host itself differs; without that 1.20 (1.1" in text
-    assert ": slower." in text and "measure A and B again in turns" in text
-    assert "--launches" not in text
+    assert ": slower." in text and "continue both in turns" in text
 
 
 def test_a_host_that_was_faster_is_allowed_for_in_the_other_direction() -> None:
