@@ -10,7 +10,7 @@ import typer
 from commbench.cli.commands import Show
 from commbench.errors import NO_VERDICT_REACHED, UsageError
 from commbench.output.ci import add_to_summary
-from commbench.output.console import print_status, print_workflow_command
+from commbench.output.console import print_result, print_status, print_workflow_command
 from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
 from commbench.stats import SLOWER
@@ -59,9 +59,11 @@ def compare(
         pictures = require_pictures(comparison_pictures(comparisons))
         for place in places:
             drawn += write_pictures(pictures, place)
-    show(Comparisons(comparisons), format_=format, output=page)
+    is_drawn = output is not None and not page
+    if not is_drawn:
+        show(Comparisons(comparisons), format_=format, output=page)
     for file in drawn:
-        print_status(file)
+        (print_result if is_drawn else print_status)(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
         slower = sum(len(comparison.confirmed(SLOWER)) for comparison in comparisons)
         what = f"{slower} {'row is' if slower == 1 else 'rows are'}" if slower else "sizes are"
@@ -145,9 +147,10 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
 
     picture = output if output and output.suffix.lower() in ENDINGS else None
     found = api.advise(*runs, output=picture, **given, notify=print_status)
-    show(found, output=None if picture else output)
     if picture:
-        print_status(picture)
+        print_result(picture)
+    else:
+        show(found, output=output)
 
 
 def ops(show: Show, calls: bool) -> None:

@@ -92,8 +92,7 @@ def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> 
     failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
     if not failure and len(found) < planned:
         failure = f"the run ended after {len(found)} of {planned} cases"
-    seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
-    return OperationResult(name, len(found), seconds, failure)
+    return OperationResult(name, len(found), sum(m.elapsed_s for m in found), failure)
 
 
 SUITE = "commbench smoke"

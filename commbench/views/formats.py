@@ -279,6 +279,11 @@ class Result:
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 
 
+def rows_csv(result: Result) -> str:
+    """The rows of its frame as CSV."""
+    return result.frame().to_csv(index=False)
+
+
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:
     """The objects that the keys lead to, each with the texts of those on the way."""
     for each in found if isinstance(found, list) else [found]:

@@ -25,6 +25,7 @@ from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
 from commbench.answers.compare.ratio import HOST, foresee
+from commbench.answers.history.store import HISTORY
 from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
@@ -275,7 +276,13 @@ def advice(gate: GateResult) -> list[str]:
         "no row": any(not result.checks for result in found),
     }
     again = clearer(header, gate.baseline is not None and not absent, _foresee(gate)[0])
-    return _texts(applies, clearer=again, waited=WAITED_HINT, host=HOST_HINT)
+    db = (
+        f" --db {quote(str(gate.baseline.path))}"
+        if absent and gate.baseline.path != HISTORY
+        else ""
+    )
+    blanks = {"clearer": again, "waited": WAITED_HINT, "host": HOST_HINT, "db": db}
+    return _texts(applies, run=quote(str(gate.run.path)), **blanks)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -343,7 +350,7 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
     }
 
 
-VIEW = formats.View(document, schema=3, data=as_json)
+VIEW = formats.View(document, schema=3, data=as_json, more={"csv": formats.rows_csv})
 
 
 def gate_junit(gate: GateResult) -> bytes:
@@ -352,11 +359,13 @@ def gate_junit(gate: GateResult) -> bytes:
     from commbench.output import ci
 
     outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
+    measured = gate.run.run.measurements if gate.run.run else ()
+    seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
         body = "\n".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
-        outcome = outcomes.get(check.effect, ci.SKIPPED)
-        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, body=body)
+        outcome, took_s = outcomes.get(check.effect, ci.SKIPPED), seconds.get(check.case.key(), 0.0)
+        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, took_s, body)
 
     suites = [
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])

@@ -220,7 +220,10 @@ def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
 def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: Path) -> None:
     missing = commbench.check(made_run(9), against="history", db=tmp_path / "none.sqlite")
     assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
-    assert "5 rows cannot be judged (fewer than 6 earlier runs count)" in verdict(missing)
+    assert f"cannot be judged (there is no history yet at {tmp_path / 'none.sqlite'})" in verdict(
+        missing
+    )
+    assert f"/{tmp_path.name}/none.sqlite` adds this run" in advice(missing)[0]
     with pytest.raises(RecordsError, match="there is no folder"):
         commbench.check(made_run(9), against="history", db=tmp_path / "none" / "x.sqlite")
     fill(history, number=5)
