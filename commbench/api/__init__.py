@@ -118,7 +118,7 @@ def smoke(
         return run_smoke(plan)
 
 
-class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):
+class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):  # type: ignore[misc]
     """Facts of a machine by name."""
 
     __slots__ = ()

@@ -219,6 +219,7 @@ class Result:
     def __init_subclass__(cls, view: str = "", rows: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._view, cls._rows = view or cls._view, rows.split()
+        cls.__hash__ = Result.__hash__  # type: ignore[method-assign]  # a dataclass has another
         for name, own in [*vars(cls).items()]:
             if isinstance(own, FunctionType) and name[0] != "_":
                 setattr(cls, name, with_known_keywords(own))
@@ -263,6 +264,9 @@ class Result:
         pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
         return _FRAME.format(escape(page), min(height, 160))
+
+    def __hash__(self) -> int:
+        return hash(type(self))  # what is equal has one hash, and fields may be lists
 
     def __dir__(self) -> list[str]:
         names = object.__dir__(self)

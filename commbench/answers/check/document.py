@@ -276,13 +276,7 @@ def advice(gate: GateResult) -> list[str]:
         "no row": any(not result.checks for result in found),
     }
     again = clearer(header, gate.baseline is not None and not absent, _foresee(gate)[0])
-    db = (
-        f" --db {quote(str(gate.baseline.path))}"
-        if absent and gate.baseline.path != HISTORY
-        else ""
-    )
-    blanks = {"clearer": again, "waited": WAITED_HINT, "host": HOST_HINT, "db": db}
-    return _texts(applies, run=quote(str(gate.run.path)), **blanks)
+    return _texts(gate, applies, again)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -296,13 +290,18 @@ def _after_failure(gate: GateResult) -> list[str]:
         "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
-    run, base = (quote(str(each.path)) if each else "" for each in (gate.run, gate.baseline))
-    return _texts(applies, run=run, base=base, worst=worst.case.name if worst else "")
+    return _texts(gate, applies)
 
 
-def _texts(applies: Mapping[str, bool], **blanks: str) -> list[str]:
+def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_name("advice.txt"))
+    base = quote(str(gate.baseline.path)) if gate.baseline else ""
+    blanks = {
+        "clearer": again, "waited": WAITED_HINT, "host": HOST_HINT,
+        "run": quote(str(gate.run.path)), "base": base, "worst": gate.worst and gate.worst.case.name,
+        "db": "" if base == str(HISTORY) else f" --db {base}",
+    }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
 
