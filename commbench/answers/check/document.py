@@ -98,6 +98,7 @@ def verdict(gate: GateResult) -> str:
     rows = sum(len(result.checks) for result in judged)
     undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
     doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
+    doubt += " (with --undecided fail: exit code 1)"
     word = WORDS[gate.outcome] + doubt * (gate.outcome == PASS and undecided > 0)
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
@@ -298,8 +299,8 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     texts = read_sections(Path(__file__).with_name("advice.txt"))
     base = quote(str(gate.baseline.path)) if gate.baseline else ""
     blanks = {
-        "clearer": again, "waited": WAITED_HINT, "host": HOST_HINT,
-        "run": quote(str(gate.run.path)), "base": base, "worst": gate.worst and gate.worst.case.name,
+        "clearer": again, "waited": WAITED_HINT, "host": HOST_HINT, "base": base,
+        "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
         "db": "" if base == str(HISTORY) else f" --db {base}",
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]

@@ -209,7 +209,9 @@ def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:
     assert check(history, made_run(7, 1.5)).outcome == "no verdict"
     gate = check(history, made_run(7, 8.0))
     assert gate.outcome == "fail"
-    assert "`commbench history show` prints the earlier runs" in advice(gate)[0]
+    assert (
+        f"`commbench history show --db {history.path}` prints the earlier runs" in advice(gate)[0]
+    )
 
 
 def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
