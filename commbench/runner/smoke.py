@@ -129,11 +129,11 @@ def smoke_junit(result: SmokeResult) -> bytes:
     return ci.junit_xml([ci.JUnitSuite(SUITE, cases, seconds=result.time_s)])
 
 
-def smoke_annotation(result: SmokeResult) -> str:
+def smoke_annotation(result: SmokeResult) -> list[str]:
     """The command that makes an annotation of GitHub: the outcome, and the operations that fail."""
     failed = [f"{o.name}: {o.failure}" for o in result.operations if o.failure]
     level = ci.ERROR if result.error else ci.NOTICE
-    return ci.annotation(level, SUITE, "\n".join([verdict(result), *failed]))
+    return [ci.annotation(level, SUITE, "\n".join([verdict(result), *failed]))]
 
 
-VIEW = View(document, schema=1)
+VIEW = View(document, schema=1, junit=smoke_junit, annotations=smoke_annotation)

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, UsageError
+from commbench.output.text import runs_in_actions
 from commbench.results.files import write_new
 from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
@@ -134,6 +135,10 @@ class View(NamedTuple):
     """What JSON holds of a result; the result itself, where its fields are what a reader needs."""
     more: Mapping[str, Callable[[Any], str]] = {}
     """The formats that only these results have."""
+    junit: Callable[[Any], bytes] | None = None
+    """Writes JUnit XML, for --junit."""
+    annotations: Callable[[Any], Sequence[str]] = lambda _: ()
+    """The commands to GitHub's runner; where there are some, the step's summary has the result."""
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -189,16 +194,26 @@ def show(
     format_: str | None = None,
     output: Path | None = None,
     is_verbose: bool = False,
+    junit: Path | None = None,
+    json: Path | None = None,
 ) -> None:
-    """Print a result, or write it into a new file and print the file's name."""
-    from commbench.output.console import print_result
+    """Print a result, or write it into a new file and print the file's name; and what continuous
+    integration reads."""
+    from commbench.output.ci import add_to_summary
+    from commbench.output.console import print_result, print_workflow_command
 
     text = view.write(result, choose_format(format_, output), is_verbose)
-    if output is None:
-        print_result(text, end="")
-        return
-    write_new(output, text)
-    print_result(output)
+    if output is not None:
+        write_new(output, text)
+    print_result(text if output is None else output, end="" if output is None else "\n")
+    if junit and view.junit:
+        write_new(junit, view.junit(result))
+    if json:
+        write_new(json, view.write(result, JSON))
+    if runs_in_actions() and (lines := view.annotations(result)):
+        for line in lines:
+            print_workflow_command(line)
+        add_to_summary(view.write(result, MARKDOWN))
 
 
 _FRAME = '<iframe srcdoc="{}" style="width:100%;height:{:.0f}em;border:0"></iframe>'

@@ -350,9 +350,6 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
     }
 
 
-VIEW = formats.View(document, schema=3, data=as_json, more={"csv": formats.rows_csv})
-
-
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
     has a failure if and only if the check does not pass."""
@@ -398,3 +395,9 @@ def make_annotations(gate: GateResult) -> list[str]:
     title = f"commbench check: {gate_title(gate)}"
     whole = [(levels[gate.outcome], verdict(gate))]
     return [annotation(level, title, text) for level, text in found or whole]
+
+
+VIEW = formats.View(
+    document, schema=3, data=as_json, more={"csv": formats.rows_csv}, junit=gate_junit,
+    annotations=make_annotations,
+)  # fmt: skip
