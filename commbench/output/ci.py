@@ -69,8 +69,6 @@ class JUnitSuite(NamedTuple):
 
     name: str
     cases: Sequence[JUnitCase]
-    seconds: float | None = None
-    """How long the suite took; the sum over its cases if None."""
 
 
 def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
@@ -104,16 +102,13 @@ def _add_case(within: Any, case: JUnitCase, class_name: str) -> None:
 
 
 def _count(element: Any, suites: Sequence[JUnitSuite]) -> None:
-    outcomes = [case.outcome for suite in suites for case in suite.cases]
-    seconds = (
-        sum(case.seconds for case in suite.cases) if suite.seconds is None else suite.seconds
-        for suite in suites
-    )
+    cases = [case for suite in suites for case in suite.cases]
+    outcomes, seconds = [case.outcome for case in cases], sum(case.seconds for case in cases)
     counts = {
         "tests": len(outcomes), "failures": outcomes.count(FAILURE), "errors": 0,
         "skipped": outcomes.count(SKIPPED),
     }  # fmt: skip
-    element.attrib |= {name: str(number) for name, number in counts.items()} | _time(sum(seconds))
+    element.attrib |= {name: str(number) for name, number in counts.items()} | _time(seconds)
 
 
 def _time(seconds: float) -> dict[str, str]:

@@ -52,7 +52,11 @@ def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
-    said, causes = verdict(gate), _causes(gate)
+    said = verdict(gate)
+    if gate.comparison:
+        causes = comparing.known_causes(gate.comparison)
+    else:
+        causes = waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
     is_said = WAITED in said  # and what to do is below
     answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
     warnings = comparing.run_warnings(gate.runs, gate.covers)
@@ -67,13 +71,6 @@ def document(gate: GateResult) -> Document:
     ]
     title = f"Check of {gate_title(gate)}"
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
-
-
-def _causes(gate: GateResult) -> list[str]:
-    """What may have caused a change, or that ranks waited for a core."""
-    if gate.comparison:
-        return comparing.known_causes(gate.comparison)
-    return waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:

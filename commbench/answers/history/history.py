@@ -287,21 +287,12 @@ def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Differe
 # The level of a history as the baseline of a check.
 
 
-class Baseline(NamedTuple):
-    """What a history says of the rows of a run."""
-
-    run: LoadedRun
-    """A row for each case that the history knows: its level since the last step, with the interval
-    in which 95 % of single runs are."""
-    notes: tuple[str, ...]
-
-
 def find_baseline(
     history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
-) -> Baseline:
-    """The level of each row of a run in the runs of the same system that started before it. It has
-    no row for a case with fewer than FEWEST runs. Without a history at the path it is
-    None."""
+) -> tuple[LoadedRun, list[str]]:
+    """The level of each row of a run in the runs of the same system that started before it, since
+    its last step, as a run whose intervals have 95 % of single runs; and what the history lacks. It
+    has no row for a case with fewer than FEWEST runs. Without a history at `path` it is None."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
@@ -330,7 +321,7 @@ def find_baseline(
         and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
     ]
     name = f"history of {system.node}"
-    return Baseline(LoadedRun(name, path, run.columns, rows, absent=absent), tuple(notes))
+    return LoadedRun(name, path, run.columns, rows, absent=absent), notes
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:

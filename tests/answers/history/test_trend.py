@@ -137,7 +137,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     assert [point["queued_share"] for point in trend.series[0].as_json()["points"]] == (
         [0.4] * 5 + [0.6] * 11
     )
-    assert find_baseline(history, made_run(20)).run.rows == []
+    assert find_baseline(history, made_run(20))[0].rows == []
     gate = check(history, made_run(20))
     why = "fewer than 6 earlier runs count: 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
