@@ -159,6 +159,5 @@ def as_baseline(
     with open_history(db) as history:
         baseline, notes = find_baseline(history, run, node or "", Path(db or HISTORY))
     return [
-        rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule
-        for rule in rules
+        rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule for rule in rules
     ], baseline
