@@ -68,18 +68,6 @@ NEW_FILE = Option("FILE", "New file to write.  [default: print the text]", type=
 JUNIT = Option("FILE.xml", "Write JUnit XML to a new file.", OUTPUT, Path)
 
 
-def print_or_write(content: str | bytes, output: Path | None) -> None:
-    """Print a text, or write it or bytes to a file that does not exist yet and print its path."""
-    from commbench.output.console import print_result
-    from commbench.results.files import write_new
-
-    if output is None:
-        print_result(content, end="")
-    else:
-        write_new(output, content)
-        print_result(output)
-
-
 SHOWN = ("format", "output", "verbose", "junit", "json")
 """The options that say how a result is shown, where a command does not name them itself."""
 SHORT_FLAGS = {"output": "--output -o", "verbose": "--verbose -v"}

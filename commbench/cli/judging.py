@@ -49,8 +49,7 @@ def compare(
         comparisons.append(api.compare(baseline, other, **given, notify=print_status))
     drawn: list[Path] = []
     picture = None if page else output
-    places = [*filter(None, (plot, picture))]
-    if places:
+    if places := [*filter(None, (plot, picture))]:
         from commbench.answers.compare.plot import comparison_pictures, require_pictures
         from commbench.views.draw import write_pictures
 

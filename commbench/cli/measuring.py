@@ -13,14 +13,14 @@ import typer
 
 from commbench import api
 from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
-from commbench.cli.commands import Show, given_options, parse_words, print_or_write
+from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, show
+from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, print_or_write, show
 
 
 def run(context: typer.Context, **_: object) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 
 import typer
@@ -33,9 +34,9 @@ def print_status(text: object) -> None:
     typer.echo(safe("\n".join(lines)), err=True, color=True)
 
 
-def print_workflow_command(line: str) -> None:
-    """Print a workflow command for GitHub's runner; the caller has escaped text from files."""
-    _print(f"{line}\n")
+def print_workflow_commands(lines: Iterable[str]) -> None:
+    """Print commands for GitHub's runner; the caller has escaped text from files."""
+    _print("".join(f"{line}\n" for line in lines))
 
 
 def _print(text: str) -> None:

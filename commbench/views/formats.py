@@ -188,6 +188,17 @@ def choose_format(
     return endings[ending.lower()]
 
 
+def print_or_write(content: str | bytes, output: Path | None) -> None:
+    """Print a text, or write it or bytes to a file that does not exist yet and print its path."""
+    from commbench.output.console import print_result
+
+    if output is None:
+        print_result(content, end="")
+    else:
+        write_new(output, content)
+        print_result(output)
+
+
 def show(
     view: View,
     result: Any,
@@ -200,19 +211,15 @@ def show(
     """Print a result, or write it into a new file and print the file's name; and what continuous
     integration reads."""
     from commbench.output.ci import add_to_summary
-    from commbench.output.console import print_result, print_workflow_command
+    from commbench.output.console import print_workflow_commands
 
-    text = view.write(result, choose_format(format_, output), is_verbose)
-    if output is not None:
-        write_new(output, text)
-    print_result(text if output is None else output, end="" if output is None else "\n")
+    print_or_write(view.write(result, choose_format(format_, output), is_verbose), output)
     if junit and view.junit:
         write_new(junit, view.junit(result))
     if json:
         write_new(json, view.write(result, JSON))
     if runs_in_actions() and (lines := view.annotations(result)):
-        for line in lines:
-            print_workflow_command(line)
+        print_workflow_commands(lines)
         add_to_summary(view.write(result, MARKDOWN))
 
 
