@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 
 import typer
@@ -34,7 +33,7 @@ def print_status(text: object) -> None:
     typer.echo(safe("\n".join(lines)), err=True, color=True)
 
 
-def print_workflow_commands(lines: Iterable[str]) -> None:
+def print_workflow_commands(*lines: str) -> None:
     """Print commands for GitHub's runner; the caller has escaped text from files."""
     _print("".join(f"{line}\n" for line in lines))
 

@@ -219,7 +219,7 @@ def show(
     if json:
         write_new(json, view.write(result, JSON))
     if runs_in_actions() and (lines := view.annotations(result)):
-        print_workflow_commands(lines)
+        print_workflow_commands(*lines)
         add_to_summary(view.write(result, MARKDOWN))
 
 
@@ -303,11 +303,6 @@ class Result:
         answer = CommbenchError.worded(" ".join(found.answer[:2]))
         answer = textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
-
-
-def rows_csv(result: Result) -> str:
-    """The rows of its frame as CSV."""
-    return result.frame().to_csv(index=False)
 
 
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:

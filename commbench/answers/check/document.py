@@ -395,6 +395,6 @@ def make_annotations(gate: GateResult) -> list[str]:
 
 
 VIEW = formats.View(
-    document, schema=3, data=as_json, more={"csv": formats.rows_csv}, junit=gate_junit,
-    annotations=make_annotations,
+    document, schema=3, data=as_json, more={"csv": lambda gate: gate.frame().to_csv(index=False)},
+    junit=gate_junit, annotations=make_annotations,
 )  # fmt: skip
