@@ -41,10 +41,11 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
         from importlib import import_module
         from types import FunctionType
 
-        from commbench.errors import CommbenchError
+        from commbench.errors import CommbenchError, closest
 
         if name not in _MODULES:
-            raise AttributeError(f"module 'commbench' has no attribute {name!r}")
+            guess = f": did you mean {close!r}?" if (close := closest(name, _MODULES)) else ""
+            raise AttributeError(f"module 'commbench' has no attribute {name!r}{guess}", name=name)
         if CommbenchError.worded is str:  # the command line has set it otherwise
             CommbenchError.worded = import_module("commbench.api.words").worded
         found = getattr(import_module(_MODULES[name]), name)

@@ -217,6 +217,7 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
             raise
 
     checked.__module__ = module or function.__module__
+    checked.__no_type_check__ = True  # type: ignore[attr-defined]  # they name what is not imported
     if "self" not in names and "__signature__" not in vars(function):
         kinds = readable(made.parameters.values())
         returned = Annotation(made.return_annotation)

@@ -100,10 +100,11 @@ def test_an_interruption_while_it_imports_is_two_lines() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", said)
 
 
+@pytest.mark.parametrize("command", ["ops", "--help", "run --help"])
 @pytest.mark.parametrize("is_fresh", [True, False])
-def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, is_fresh: bool) -> None:
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, is_fresh: bool, command: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as gone:
-        ended = start_command(tmp_path, "ops", is_fresh=is_fresh, stdout=gone).finish()
+        ended = start_command(tmp_path, *command.split(), is_fresh=is_fresh, stdout=gone).finish()
     assert (ended.code, ended.err) == (128 + signal.SIGPIPE, "")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
     from commbench.answers.doctor.checkup import DoctorReport
-    from commbench.answers.sweep.result import SweepResult
+    from commbench.answers.sweep.result import load_sweep
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
@@ -54,6 +54,7 @@ _LAZY = {
     "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
+    "answers.sweep.result": ("load_sweep",),
     "api.foresee": ("advise", "fit_model", "predict"),
 }  # fmt: skip
 
@@ -118,7 +119,7 @@ def smoke(
         return run_smoke(plan)
 
 
-class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):
+class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):  # type: ignore[misc]
     """Facts of a machine by name."""
 
     __slots__ = ()
@@ -254,10 +255,3 @@ def check(
     if result.comparison and (against != HISTORY or result.comparison.rows):
         require_comparable([result.comparison], force)
     return result
-
-
-def load_sweep(sweep: str | Path) -> SweepResult:
-    """Load a sweep by its folder, or by its name under results/; RecordsError if there is none."""
-    from commbench.answers.sweep.result import load_sweep
-
-    return load_sweep(sweep)

@@ -157,8 +157,7 @@ def as_baseline(
 ) -> tuple[list[Rule], LoadedRun]:
     """The rules, which also tell what the history lacks, and the level of the history as a run."""
     with open_history(db) as history:
-        baseline = find_baseline(history, run, node or "")
+        baseline, notes = find_baseline(history, run, node or "", Path(db or HISTORY))
     return [
-        rule._replace(remarks=baseline.notes) if rule.limit.needs_baseline else rule
-        for rule in rules
-    ], baseline.run
+        rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule for rule in rules
+    ], baseline

@@ -37,8 +37,8 @@ class Command(NamedTuple):
     """The Python functions that have these parameters, by name in commbench.api, or dotted."""
     view: str = ""
     """The module, in commbench/, whose VIEW shows the result, or `module:NAME` of another view. The
-    function gets what shows it; --format, --output and --verbose are for that, where the function
-    does not name them itself."""
+    function gets what shows it; the options of SHOWN are for that, where the function does not name
+    them itself."""
     typer_settings: Mapping[str, Any] = {}
     """What Typer is told besides, of a command that options of `commbench run` may follow."""
 
@@ -68,18 +68,8 @@ NEW_FILE = Option("FILE", "New file to write.  [default: print the text]", type=
 JUNIT = Option("FILE.xml", "Write JUnit XML to a new file.", OUTPUT, Path)
 
 
-def print_or_write(content: str | bytes, output: Path | None) -> None:
-    """Print a text, or write it or bytes to a file that does not exist yet and print its path."""
-    from commbench.output.console import print_result
-    from commbench.results.files import write_new
-
-    if output is None:
-        print_result(content, end="")
-    else:
-        write_new(output, content)
-        print_result(output)
-
-
+SHOWN = ("format", "output", "verbose", "junit", "json")
+"""The options that say how a result is shown, where a command does not name them itself."""
 SHORT_FLAGS = {"output": "--output -o", "verbose": "--verbose -v"}
 """The flags of options that have a short one in every command; but -o is --reduce-op where options
 of `commbench run` are taken, as in nccl-tests."""
@@ -247,7 +237,7 @@ def make_function(name: str) -> Callable[..., None]:
         flags = {o._replace(name=key).flag: given.get(key) for key, o in chosen.items()}
         try:
             if entry.view:
-                keys = [key for key in ("format", "output", "verbose") if key not in own]
+                keys = [key for key in SHOWN if key not in own]
                 show = _shown_by(entry.view, **{key: given.pop(key, None) for key in keys})
                 carry_out(show, **given)
             else:
@@ -282,6 +272,7 @@ def _shown_by(
     format: str | None = None,
     output: Path | None = None,
     verbose: bool | None = False,
+    **files: Path | None,
 ) -> Show:
     """What shows a result of a command in that way. UsageError or RecordsError, before anything is
     computed, where that is not possible."""
@@ -290,9 +281,9 @@ def _shown_by(
 
     view = find_view(view_module)
     view.require(choose_format(format, output))
-    if output is not None:
-        require_new(output)
-    return partial(show, view, format_=format, output=output, is_verbose=bool(verbose))
+    for file in filter(None, (output, *files.values())):
+        require_new(file)
+    return partial(show, view, format_=format, output=output, is_verbose=bool(verbose), **files)
 
 
 def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tuple[Any, Any]:

@@ -9,13 +9,10 @@ import typer
 
 from commbench.cli.commands import Show
 from commbench.errors import NO_VERDICT_REACHED, UsageError
-from commbench.output.ci import add_to_summary
-from commbench.output.console import print_status, print_workflow_command
-from commbench.output.text import runs_in_actions
-from commbench.results.files import require_new, write_new
+from commbench.output.console import print_result, print_status
 from commbench.stats import SLOWER
 from commbench.units import format_count
-from commbench.views.formats import ENDINGS, JSON, MARKDOWN, choose_format
+from commbench.views.formats import ENDINGS, choose_format
 
 if TYPE_CHECKING:
     from commbench.answers.compare.comparison import Comparison
@@ -51,17 +48,18 @@ def compare(
         baseline = comparisons[0].a if comparisons else first  # it is read once
         comparisons.append(api.compare(baseline, other, **given, notify=print_status))
     drawn: list[Path] = []
-    places = [*filter(None, (plot, None if page else output))]
-    if places:
+    picture = None if page else output
+    if places := [*filter(None, (plot, picture))]:
         from commbench.answers.compare.plot import comparison_pictures, require_pictures
         from commbench.views.draw import write_pictures
 
         pictures = require_pictures(comparison_pictures(comparisons))
         for place in places:
             drawn += write_pictures(pictures, place)
-    show(Comparisons(comparisons), format_=format, output=page)
+    if not picture:
+        show(Comparisons(comparisons), format_=format, output=page)
     for file in drawn:
-        print_status(file)
+        (print_result if picture else print_status)(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
         slower = sum(len(comparison.confirmed(SLOWER)) for comparison in comparisons)
         what = f"{slower} {'row is' if slower == 1 else 'rows are'}" if slower else "sizes are"
@@ -77,7 +75,7 @@ def compare(
             raise typer.Exit(NO_VERDICT_REACHED)
 
 
-def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: Any) -> None:
+def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
     A row fails if its whole 95% interval is beyond the limit, or if it has no valid result.
@@ -91,23 +89,9 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
-    from commbench.answers.check.document import VIEW
 
-    for file in filter(None, (junit, json)):
-        require_new(file)  # before the check, so that a verdict is never lost
     gate = api.check(run, **given, notify=print_status)
     show(gate)
-    if junit or json or runs_in_actions():
-        from commbench.answers.check.document import gate_junit, make_annotations
-
-        if junit:
-            write_new(junit, gate_junit(gate))
-        if json:
-            write_new(json, VIEW.write(gate, JSON))
-        if runs_in_actions():
-            for line in make_annotations(gate):
-                print_workflow_command(line)
-            add_to_summary(VIEW.write(gate, MARKDOWN))
     raise typer.Exit(gate.exit_code)
 
 
@@ -145,9 +129,10 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
 
     picture = output if output and output.suffix.lower() in ENDINGS else None
     found = api.advise(*runs, output=picture, **given, notify=print_status)
-    show(found, output=None if picture else output)
     if picture:
-        print_status(picture)
+        print_result(picture)
+    else:
+        show(found, output=output)
 
 
 def ops(show: Show, calls: bool) -> None:

@@ -68,7 +68,7 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "nothing was finished: run the same command again")
         code = errors.Interrupted("").exit_code
-    except (BrokenPipeError, OutputClosedError):
+    except (BrokenPipeError, OutputClosedError, SystemExit):  # that one is Typer's, for its help
         _give_up_output()
         code = 128 + signal.SIGPIPE
     except errors.CommbenchError as error:

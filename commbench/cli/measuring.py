@@ -13,17 +13,14 @@ import typer
 
 from commbench import api
 from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
-from commbench.cli.commands import Show, given_options, parse_words, print_or_write
+from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
-from commbench.output.ci import add_to_summary
-from commbench.output.console import print_error, print_status, print_workflow_command
-from commbench.output.text import runs_in_actions
-from commbench.results.files import require_new, write_new
+from commbench.output.console import print_error, print_status
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.views.formats import MARKDOWN, TEXT, VIEW_OF_DOCUMENT, show
+from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, print_or_write, show
 
 
 def run(context: typer.Context, **_: object) -> None:
@@ -241,7 +238,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def smoke(show: Show, junit: Path | None, **given: Any) -> None:
+def smoke(show: Show, **given: Any) -> None:
     """Run every operation with three dtypes and three sizes, and check its results.
 
     Of each case, as many calls are checked as take 20 ms, and at least two. With two ranks on two
@@ -254,17 +251,8 @@ def smoke(show: Show, junit: Path | None, **given: Any) -> None:
     commbench smoke --nproc-per-node 4 --junit report.xml
     commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
     """
-    from commbench.runner.smoke import VIEW, smoke_annotation, smoke_junit
-
-    if junit:
-        require_new(junit)  # before the measurement, which takes seconds
     result = api.smoke(**given, notify=print_status)
     show(result)
-    if junit:
-        write_new(junit, smoke_junit(result))
-    if runs_in_actions():
-        print_workflow_command(smoke_annotation(result))
-        add_to_summary(VIEW.write(result, MARKDOWN))
     if result.error:
         raise result.error
 

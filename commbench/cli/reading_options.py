@@ -183,6 +183,7 @@ CHECK = {
     "json": Option("FILE.json", "Write the verdict and all rows to a new file.", OUTPUT, Path),
     "verbose": switch("Print every row, not only 8 that fail or are undecided.", OUTPUT),
     **AS_DOCUMENT,
+    "format": COMPARE["format"]._replace(group=OUTPUT),
     **FILE_HINTS,
 }  # fmt: skip
 FLEET = {

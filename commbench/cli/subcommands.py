@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench import api
-from commbench.cli.commands import Show, print_or_write
+from commbench.cli.commands import Show
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
@@ -19,7 +19,7 @@ from commbench.plan.groups import parse_mesh
 from commbench.plan.workload import TOTALS, Workload
 from commbench.results.files import require_new
 from commbench.units import format_count, parse_parameters, parse_size
-from commbench.views.formats import choose_format
+from commbench.views.formats import choose_format, print_or_write
 
 
 def history_add(runs: list[str], **given: Any) -> None:
@@ -132,11 +132,10 @@ def model_predict(
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
         print_result(found.plot(output).paths[0])
-        warnings = warnings_beside(found, "csv")
+        format = "csv"  # which has no warnings either
     else:
         show(found, format_=format, output=output)
-        warnings = warnings_beside(found, choose_format(format, output))
-    for warning in warnings:
+    for warning in warnings_beside(found, choose_format(format, output)):
         print_status(f"warning: {warning}")
 
 

@@ -33,9 +33,9 @@ def print_status(text: object) -> None:
     typer.echo(safe("\n".join(lines)), err=True, color=True)
 
 
-def print_workflow_command(line: str) -> None:
-    """Print a workflow command for GitHub's runner; the caller has escaped text from files."""
-    _print(f"{line}\n")
+def print_workflow_commands(*lines: str) -> None:
+    """Print commands for GitHub's runner; the caller has escaped text from files."""
+    _print("".join(f"{line}\n" for line in lines))
 
 
 def _print(text: str) -> None:

@@ -292,6 +292,11 @@ class Measurement(NamedTuple):
         return f"{self.status}: {self.reason or 'it has no samples'}"
 
     @property
+    def elapsed_s(self) -> float:
+        """How long its batches took; 0 where that is not known."""
+        return sum(batch.elapsed_s for batch in self.batches)
+
+    @property
     def samples_s(self) -> tuple[float, ...]:
         """Seconds per call of every timed iteration, in the order they were taken."""
         return tuple(chain.from_iterable(batch.samples_s for batch in self.batches))

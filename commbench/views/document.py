@@ -47,7 +47,7 @@ class Table(NamedTuple):
     label: Callable[[Any], str] | None = None
     """What a row is about, where rows have long names: a column of its own where there is room,
     else a line above the rows that have the same."""
-    label_heading: str = ""
+    label_heading: str = "call"
     tone: Callable[[Any], str] | None = None
     """GOOD, BAD, UNSURE or empty for a row."""
     brief: Sequence[Any] | None = None

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, UsageError
+from commbench.output.text import runs_in_actions
 from commbench.results.files import write_new
 from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
@@ -134,6 +135,10 @@ class View(NamedTuple):
     """What JSON holds of a result; the result itself, where its fields are what a reader needs."""
     more: Mapping[str, Callable[[Any], str]] = {}
     """The formats that only these results have."""
+    junit: Callable[[Any], bytes] | None = None
+    """Writes JUnit XML, for --junit."""
+    annotations: Callable[[Any], Sequence[str]] = lambda _: ()
+    """The commands to GitHub's runner; where there are some, the step's summary has the result."""
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -183,22 +188,39 @@ def choose_format(
     return endings[ending.lower()]
 
 
+def print_or_write(content: str | bytes, output: Path | None) -> None:
+    """Print a text, or write it or bytes to a file that does not exist yet and print its path."""
+    from commbench.output.console import print_result
+
+    if output is None:
+        print_result(content, end="")
+    else:
+        write_new(output, content)
+        print_result(output)
+
+
 def show(
     view: View,
     result: Any,
     format_: str | None = None,
     output: Path | None = None,
     is_verbose: bool = False,
+    junit: Path | None = None,
+    json: Path | None = None,
 ) -> None:
-    """Print a result, or write it into a new file and print the file's name."""
-    from commbench.output.console import print_result
+    """Print a result, or write it into a new file and print the file's name; and what continuous
+    integration reads."""
+    from commbench.output.ci import add_to_summary
+    from commbench.output.console import print_workflow_commands
 
-    text = view.write(result, choose_format(format_, output), is_verbose)
-    if output is None:
-        print_result(text, end="")
-        return
-    write_new(output, text)
-    print_result(output)
+    print_or_write(view.write(result, choose_format(format_, output), is_verbose), output)
+    if junit and view.junit:
+        write_new(junit, view.junit(result))
+    if json:
+        write_new(json, view.write(result, JSON))
+    if runs_in_actions() and (lines := view.annotations(result)):
+        print_workflow_commands(*lines)
+        add_to_summary(view.write(result, MARKDOWN))
 
 
 _FRAME = '<iframe srcdoc="{}" style="width:100%;height:{:.0f}em;border:0"></iframe>'
@@ -219,6 +241,7 @@ class Result:
     def __init_subclass__(cls, view: str = "", rows: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._view, cls._rows = view or cls._view, rows.split()
+        cls.__hash__ = Result.__hash__  # type: ignore[method-assign]  # a dataclass has another
         for name, own in [*vars(cls).items()]:
             if isinstance(own, FunctionType) and name[0] != "_":
                 setattr(cls, name, with_known_keywords(own))
@@ -263,6 +286,9 @@ class Result:
         pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
         return _FRAME.format(escape(page), min(height, 160))
+
+    def __hash__(self) -> int:
+        return hash(type(self))  # what is equal has one hash, and fields may be lists
 
     def __dir__(self) -> list[str]:
         names = object.__dir__(self)

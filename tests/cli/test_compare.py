@@ -58,8 +58,10 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
 def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Path) -> None:
     ended = commbench("compare", "ring", "tree", "--plot", "one.png", "--output", "plots")
     drawn = ["one.png", "plots/compare-all-reduce-float32-sum-in-place.png"]
-    assert (ended.code, ended.err.splitlines()) == (0, drawn)
+    assert (ended.code, ended.out.splitlines(), ended.err) == (0, drawn, "")
     assert all((results.parent / path).read_bytes()[:4] == b"\x89PNG" for path in drawn)
+    beside = commbench("compare", "ring", "tree", "--plot", "two.png")
+    assert (beside.code, beside.err, "tree (B)" in beside.out) == (0, "two.png\n", True)
     again = commbench("compare", "ring", "tree", "--plot", "one.png")
     assert again.code == 6
     assert again.out == ""
@@ -76,7 +78,7 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
         "error: one.png can hold one picture, and here are 2\n"
         "hint: --output DIR draws a picture of each\n",
     )
-    assert commbench("compare", "a", "b", "--output", ".").err.splitlines() == [
+    assert commbench("compare", "a", "b", "--output", ".").out.splitlines() == [
         "compare-all-reduce-float32-sum-in-place.png",
         "compare-broadcast-float32-in-place-root-0.png",
     ]

@@ -23,6 +23,7 @@ from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
 from commbench.answers.compare.ratio import HOST
+from commbench.answers.history.store import HISTORY
 from commbench.answers.show.run_notes import warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
@@ -49,7 +50,11 @@ def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
-    said, causes = verdict(gate), _causes(gate)
+    said = verdict(gate)
+    if gate.comparison:
+        causes = comparing.known_causes(gate.comparison)
+    else:
+        causes = waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
     is_said = WAITED in said  # and what to do is below
     answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
     warnings = comparing.run_warnings(gate.runs, gate.covers)
@@ -64,13 +69,6 @@ def document(gate: GateResult) -> Document:
     ]
     title = f"Check of {gate_title(gate)}"
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
-
-
-def _causes(gate: GateResult) -> list[str]:
-    """What may have caused a change, or that ranks waited for a core."""
-    if gate.comparison:
-        return comparing.known_causes(gate.comparison)
-    return waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:
@@ -95,6 +93,7 @@ def verdict(gate: GateResult) -> str:
     rows = sum(len(result.checks) for result in judged)
     undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
     doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
+    doubt += " (with --undecided fail: exit code 1)"
     word = WORDS[gate.outcome] + doubt * (gate.outcome == PASS and undecided > 0)
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
@@ -258,7 +257,7 @@ def advice(gate: GateResult) -> list[str]:
         rows = [row for row in gate.comparison.rows if row.b.case in cases]
         limit = min((r.rule.value for r in found if r.rule.limit.needs_baseline), default=1.0) - 1
         again = comparing.clearer(gate.comparison, rows, limit)
-    return _texts(applies, clearer=again, waited=WAITED_HINT)
+    return _texts(gate, applies, again)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -272,13 +271,18 @@ def _after_failure(gate: GateResult) -> list[str]:
         "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
-    run, base = (quote(str(each.path)) if each else "" for each in (gate.run, gate.baseline))
-    return _texts(applies, run=run, base=base, worst=worst.case.name if worst else "")
+    return _texts(gate, applies)
 
 
-def _texts(applies: Mapping[str, bool], **blanks: str) -> list[str]:
+def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_name("advice.txt"))
+    base = quote(str(gate.baseline.path)) if gate.baseline else ""
+    blanks = {
+        "clearer": again, "waited": WAITED_HINT, "base": base,
+        "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
+        "db": "" if base == str(HISTORY) else f" --db {base}",
+    }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
 
@@ -326,20 +330,19 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
     }
 
 
-VIEW = formats.View(document, schema=3, data=as_json)
-
-
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
     has a failure if and only if the check does not pass."""
     from commbench.output import ci
 
     outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
+    measured = gate.run.run.measurements if gate.run.run else ()
+    seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
         body = "\n".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
-        outcome = outcomes.get(check.effect, ci.SKIPPED)
-        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, body=body)
+        outcome, took_s = outcomes.get(check.effect, ci.SKIPPED), seconds.get(check.case.key(), 0.0)
+        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, took_s, body)
 
     suites = [
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
@@ -372,3 +375,9 @@ def make_annotations(gate: GateResult) -> list[str]:
     title = f"commbench check: {gate_title(gate)}"
     whole = [(levels[gate.outcome], verdict(gate))]
     return [annotation(level, title, text) for level, text in found or whole]
+
+
+VIEW = formats.View(
+    document, schema=3, data=as_json, more={"csv": lambda gate: gate.frame().to_csv(index=False)},
+    junit=gate_junit, annotations=make_annotations,
+)  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import exp, log, sqrt
+from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from commbench.analysis.statistics import Z, percentile
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
-from commbench.answers.history.store import History, Keep
+from commbench.answers.history.store import HISTORY, History, Keep
 from commbench.output.text import span
 from commbench.plan.case import Case
 from commbench.results.schema import OK
@@ -286,18 +287,12 @@ def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Differe
 # The level of a history as the baseline of a check.
 
 
-class Baseline(NamedTuple):
-    """What a history says of the rows of a run."""
-
-    run: LoadedRun
-    """A row for each case that the history knows: its level since the last step, with the interval
-    in which 95 % of single runs are."""
-    notes: tuple[str, ...]
-
-
-def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Baseline:
-    """The level of each row of a run in the runs of the same system that started before it. It has
-    no row for a case with fewer than FEWEST runs. None stands for an empty history."""
+def find_baseline(
+    history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
+) -> tuple[LoadedRun, list[str]]:
+    """The level of each row of a run in the runs of the same system that started before it, since
+    its last step, as a run whose intervals have 95 % of single runs; and what the history lacks. It
+    has no row for a case with fewer than FEWEST runs. Without a history at `path` it is None."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
@@ -306,12 +301,14 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     environments = history.environments() if history and fitted else {}
     rows = [_baseline_row(cases[f.series.case.key()], f) for f in fitted]
     notes = []
-    if missing := len(cases) - len(rows):
+    if history and (missing := len(cases) - len(rows)):
         notes.append(
             f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
             f"on {system.name}, without those whose ranks waited for a core."
         )
-    absent = f"fewer than {FEWEST} earlier runs count"
+    absent = f"there is no history yet at {path}"
+    if history:
+        absent = f"fewer than {FEWEST} earlier runs count"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f": {span(str, waited)} do not, their ranks waited for a core"
     notes += [
@@ -323,9 +320,8 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
         and change.is_current
         and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
     ]
-    path = history.path if history else run.path / "history"
     name = f"history of {system.node}"
-    return Baseline(LoadedRun(name, path, run.columns, rows, absent=absent), tuple(notes))
+    return LoadedRun(name, path, run.columns, rows, absent=absent), notes
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:

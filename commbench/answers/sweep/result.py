@@ -179,18 +179,18 @@ def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else seven_digits(value / unit)
 
 
-def load_sweep(text: str | Path) -> SweepResult:
-    """The sweep in a folder, or of a name under results/; RecordsError where there is none, or
-    where no round is complete."""
-    folder = find_sweep(str(text)) or Path(text)
-    sweep = runner.read_sweep(folder)
-    rounds = runner.read_rounds(sweep, folder)
+def load_sweep(sweep: str | Path) -> SweepResult:
+    """Load a sweep by its folder, or by its name under results/; RecordsError if there is none, or
+    no round is complete."""
+    folder = find_sweep(str(sweep)) or Path(sweep)
+    found = runner.read_sweep(folder)
+    rounds = runner.read_rounds(found, folder)
     if not rounds:
         raise RecordsError(
             f"no round of the sweep {folder} was completed",
             f"`commbench sweep --resume {folder}` continues it",
         )
-    return make_result(sweep, folder, rounds)
+    return make_result(found, folder, rounds)
 
 
 def make_result(sweep: Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:

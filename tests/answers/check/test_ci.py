@@ -34,10 +34,12 @@ def check_junit(path: Path) -> ElementTree.Element:
         }
         assert {name: int(suite.get(name, "-1")) for name in found} == found
         total = {name: total[name] + number for name, number in found.items()}
+        times = sum(float(case.get("time", "0")) for case in suite)
+        assert float(suite.get("time", "0")) == pytest.approx(times, abs=1e-3 * len(suite))
         for case in suite:
             assert case.tag == "testcase"
             assert case.get("name") and case.get("classname")
-            assert float(case.get("time", "-1")) >= 0
+            assert float(case.get("time", "1")) > 0  # none where it is not known
             assert len(case) == 1 and case[0].tag in ("failure", "skipped", "system-out")
             assert case[0].tag == "system-out" or case[0].get("message")
     assert {name: int(root.get(name, "-1")) for name in total} == total

@@ -137,7 +137,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     assert [point["queued_share"] for point in trend.series[0].as_json()["points"]] == (
         [0.4] * 5 + [0.6] * 11
     )
-    assert find_baseline(history, made_run(20)).run.rows == []
+    assert find_baseline(history, made_run(20))[0].rows == []
     gate = check(history, made_run(20))
     why = "fewer than 6 earlier runs count: 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
@@ -209,7 +209,9 @@ def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:
     assert check(history, made_run(7, 1.5)).outcome == "no verdict"
     gate = check(history, made_run(7, 8.0))
     assert gate.outcome == "fail"
-    assert "`commbench history show` prints the earlier runs" in advice(gate)[0]
+    assert (
+        f"`commbench history show --db {history.path}` prints the earlier runs" in advice(gate)[0]
+    )
 
 
 def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
@@ -220,7 +222,10 @@ def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
 def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: Path) -> None:
     missing = commbench.check(made_run(9), against="history", db=tmp_path / "none.sqlite")
     assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
-    assert "5 rows cannot be judged (fewer than 6 earlier runs count)" in verdict(missing)
+    assert f"cannot be judged (there is no history yet at {tmp_path / 'none.sqlite'})" in verdict(
+        missing
+    )
+    assert f"/{tmp_path.name}/none.sqlite` adds this run" in advice(missing)[0]
     with pytest.raises(RecordsError, match="there is no folder"):
         commbench.check(made_run(9), against="history", db=tmp_path / "none" / "x.sqlite")
     fill(history, number=5)
