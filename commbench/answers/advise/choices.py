@@ -137,7 +137,7 @@ class RangeAdvice(NamedTuple):
     candidates: tuple[Setting, ...]
     """The alternatives that are not known to be slower than the fastest one at each of the sizes,
     the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
-    faster by more than the tolerance."""
+    faster by more than the tolerance over these sizes together."""
     gain: Estimate | None
     """The time under the default over that under `alternative`: geometric mean over the sizes."""
     alternative: Setting | None
@@ -303,9 +303,9 @@ def _decide(
 def _decide_range(
     default: Setting, found: ranking.SizeRange, comparisons: int, tolerance: float
 ) -> RangeAdvice:
-    """What is best for sizes that `ranking.make_ranges` joined. A change is recommended only if the gain
-    over all these sizes is above the tolerance with a probability that holds for all `comparisons`
-    of this kind together (Bonferroni)."""
+    """What is best for sizes that `ranking.make_ranges` joined. A change is recommended only if the
+    gain over all these sizes is above the tolerance with a probability that holds for all
+    `comparisons` of this kind together (Bonferroni)."""
     points = found.points
     order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)

@@ -96,9 +96,10 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write the description of a sweep into its folder, in place of an earlier one."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
-    (folder / f"{SWEEP}.new").unlink(missing_ok=True)
-    write_new(folder / f"{SWEEP}.new", f"{text}\n")
-    (folder / f"{SWEEP}.new").replace(folder / SWEEP)
+    new = folder / f"{SWEEP}.new"
+    new.unlink(missing_ok=True)
+    write_new(new, f"{text}\n")
+    new.replace(folder / SWEEP)
 
 
 def read_sweep(folder: Path) -> Sweep:
