@@ -344,10 +344,9 @@ def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeade
     why."""
     (low, high), sizes = flat_sizes, "-".join(map(format_size, flat_sizes))
     flat = [size in table.waited for size in table.sizes if low <= size <= high]
-    if 2 * sum(flat) > len(flat):
-        needs = f"{WAITED}, so the time does not show the size ({sizes}): give each rank a core "
-        return f"{UNKNOWN}{needs}of an idle host (`commbench doctor`)", ""
     needs = f"the time may not grow with the size ({sizes}): measure larger sizes"
+    if 2 * sum(flat) > len(flat):
+        needs = f"{WAITED}; {needs}, on an idle host (`commbench doctor`)"
     return f"{UNKNOWN}{needs}", wide_command(header)
 
 
