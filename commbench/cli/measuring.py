@@ -215,8 +215,8 @@ def sweep(
                 "--resume continues with the settings that the folder describes",
                 "leave out all but --rounds, --tolerance, --export, --format and --verbose",
             )
-        more = {"export": export, "rounds": asked.get("rounds")}
-        measure = partial(api.resume_sweep, resume, tolerance=within, **more)
+        more = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
+        measure = partial(api.resume_sweep, resume, **more)
     else:
         settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
         options = SweepOptions(

@@ -105,8 +105,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
     modes = commands.group_modes(groups)
-    fastest = {each.fastest_mode for each in modes}
-    groups.sort(key=lambda each: each.header.plan.cpu_mode not in fastest)
+    groups.sort(key=lambda each: each.header.plan.cpu_mode not in {m.fastest_mode for m in modes})
     advised = [(each, [*_advise(each, question)]) for each in groups]
     advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
     for measured, own in advised:

@@ -290,9 +290,8 @@ def _decide(
         last = ranges[-1] if ranges else None
         if last and last.verdict == each.verdict == KEEP:
             shared = tuple(setting for setting in last.candidates if setting in each.candidates)
-            ranges[-1] = last._replace(high_bytes=each.high_bytes, candidates=shared)
-        else:
-            ranges.append(each)
+            each = ranges.pop()._replace(high_bytes=each.high_bytes, candidates=shared)
+        ranges.append(each)
     ranges = [_find_slower(each, default, points, tolerance) for each in ranges]
     turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
     crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)

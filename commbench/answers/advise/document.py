@@ -105,10 +105,8 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     )
     told = [each for each in missing if not each.needs.startswith(UNKNOWN)]  # not in the answer
     rows = sorted(told, key=lambda each: not each.is_asked)
-    measure, more = (
-        [each.command for each in missing if each.command and each.is_asked == is_asked]
-        for is_asked in (True, False)
-    )
+    measure = [each.command for each in missing if each.command and each.is_asked]
+    more = [each.command for each in missing if each.command and not each.is_asked]
     asked = [each for each in rows if each.is_asked]
     blocks: list[doc.Block] = [doc.Table("", columns, rows, brief=asked)] if rows else []
     blocks += _code("What measures that (then advise from these runs too):", measure)

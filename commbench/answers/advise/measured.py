@@ -269,8 +269,8 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
     sweep = run and find_sweep(str(Path(run.path).parent.parent))
     if run and sweep:
         rounds = max(len(row.launch_medians) for row in measured.rows)
-        options = more_launches(rounds).replace("launches", "rounds")
-        return (f"commbench sweep --resume {quote(str(sweep))} {options}",)
+        more = more_launches(rounds).replace("launches", "rounds")
+        return (f"commbench sweep --resume {quote(str(sweep))} {more}",)
     return (f"the same run with {more_precisely(measured.header)}",)
 
 

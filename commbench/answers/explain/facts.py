@@ -213,7 +213,7 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-UNDECIDED = "latency- or bandwidth-bound"
+UNDECIDED = "latency- or bandwidth-bound (undecided)"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",

@@ -270,10 +270,8 @@ def _ranges(result: SweepResult) -> Table:
     names, titles = result.names, _short_kinds(result)
     order = [*titles]
     sizes = Counter(point.kind for point in result.compared)  # one is in the table of times
-    rows = sorted(
-        (row for row in result.pooled if sizes[row.pooled.kind] > 1),
-        key=lambda row: (order.index(row.pooled.kind), row.pooled.low_bytes),
-    )
+    rows = [row for row in result.pooled if sizes[row.pooled.kind] > 1]
+    rows.sort(key=lambda row: (order.index(row.pooled.kind), row.pooled.low_bytes))
     columns = [
         Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),

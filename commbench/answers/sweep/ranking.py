@@ -349,10 +349,8 @@ def make_ranges(
         if last and verdict != stats.UNDECIDED:
             shared = tuple(setting for setting in last.best if setting in best)
             joined = shared if used or len(shared) == len(joined) else ()
-        if last and joined:
-            ranges[-1] = SizeRange(point.kind, verdict, joined, (*last.points, point))
-        else:
-            ranges.append(SizeRange(point.kind, verdict, best, (point,)))
+        earlier = ranges.pop().points if joined else ()
+        ranges.append(SizeRange(point.kind, verdict, joined or best, (*earlier, point)))
     return tuple(ranges)
 
 
