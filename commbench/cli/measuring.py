@@ -215,7 +215,7 @@ def sweep(
                 "--resume continues with the settings that the folder describes",
                 "leave out all but --rounds, --tolerance, --export, --format and --verbose",
             )
-        more = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
+        more: Any = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
         measure = partial(api.resume_sweep, resume, **more)
     else:
         settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
