@@ -91,9 +91,8 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     from commbench.results.schema import tell_incomplete
 
     runs = runs or [str(find_newest())]
-    found: list[Any] = [
-        find_sweep(run) or api.load(run, **hints, notify=print_status) for run in runs
-    ]
+    load = partial(api.load, **hints, notify=print_status)
+    found: list[Any] = [find_sweep(run) or load(run) for run in runs]
     for run in found:
         if isinstance(run, api.Run):
             tell_incomplete(run, print_status)

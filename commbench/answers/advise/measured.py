@@ -10,7 +10,7 @@ from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import WAITED, has_waited, more_launches, more_precisely
+from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, has_waited, more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
 from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable
@@ -268,9 +268,8 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
     run = measured.results[0].run
     sweep = run and find_sweep(str(Path(run.path).parent.parent))
     if run and sweep:
-        rounds = max(len(row.launch_medians) for row in measured.rows)
-        more = more_launches(rounds).replace("launches", "rounds")
-        return (f"commbench sweep --resume {quote(str(sweep))} {more}",)
+        rounds = max(FEW_LAUNCHES, *(2 * len(row.launch_medians) for row in measured.rows))
+        return (f"commbench sweep --resume {quote(str(sweep))} --rounds {rounds}",)
     return (f"the same run with {more_precisely(measured.header)}",)
 
 
