@@ -91,7 +91,7 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     from commbench.results.schema import tell_incomplete
 
     runs = runs or [str(find_newest())]
-    load = partial(api.load, **hints, notify=print_status)
+    load: Any = partial(api.load, **hints, notify=print_status)
     found: list[Any] = [find_sweep(run) or load(run) for run in runs]
     for run in found:
         if isinstance(run, api.Run):
