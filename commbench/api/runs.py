@@ -11,6 +11,7 @@ from commbench.plan.links import parse_peak
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
+from commbench.results.run_folder import find_sweep
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import as_path, choose
@@ -186,7 +187,7 @@ def frame(*runs: AnyRun, all_columns: bool = False) -> DataFrame:
 
 
 def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> Drawn:
-    """Draw bus bandwidth and time against size, several runs in the same axes.
+    """Draw bus bandwidth and time against size, several runs in the same axes; or one sweep.
 
     The new files are the `paths` of the result: busbw.png and time.png in the folder `output`, or
     one file if `output` ends in .png, .svg or .pdf. No file is overwritten: the next plot in a
@@ -195,13 +196,17 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     UnavailableError where no run has two sizes.
     """
     from commbench.answers.show.plots import draw
+    from commbench.answers.sweep.result import load_sweep
 
     marked = None if peak is None else parse_peak(peak)
     if not runs:
         raise UsageError("there is no run to plot", "name at least one run")
-    return draw(
-        [load(run) for run in runs], None if output is None else as_path("output", output), marked
-    )
+    where = None if output is None else as_path("output", output)
+    if len(runs) == 1 and isinstance(only := runs[0], (str, Path)) and find_sweep(str(only)):
+        if marked:
+            raise UsageError(f"{only} is a sweep, which has no --peak", "leave out --peak")
+        return load_sweep(only).plot(where)
+    return draw([load(run) for run in runs], where, marked)
 
 
 def export(
@@ -373,6 +378,6 @@ def _reported(what: AnyRun | Reported) -> Reported:
     from commbench.analysis.load import LoadedRun
     from commbench.answers.sweep.result import load_sweep
 
-    if isinstance(what, (str, Path)) and run_folder.find_sweep(str(what)):
+    if isinstance(what, (str, Path)) and find_sweep(str(what)):
         return load_sweep(what)
     return load_rows(what) if isinstance(what, (str, Path, schema.Run, LoadedRun)) else what

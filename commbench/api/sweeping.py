@@ -86,8 +86,10 @@ def resume_sweep(
     *,
     tolerance: float | None = None,
     export: str | None = None,
+    rounds: int | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> SweepResult:
-    """Measure what is missing of a sweep: its folder, or its name under results/."""
+    """Measure what is missing of a sweep: its folder, or its name under results/. `rounds` makes
+    more of them than were asked for."""
     with restored_process_state():
-        return session.resume(str(sweep), notify, tolerance, export)
+        return session.resume(str(sweep), notify, tolerance, export, rounds)

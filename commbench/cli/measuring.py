@@ -205,12 +205,15 @@ def sweep(
     within = None if tolerance is None else parse_tolerance(tolerance)
     measure: Any
     if resume is not None:
-        if env or vary or context.args:
+        asked = given_options(context)
+        allowed = {"resume", "rounds", "tolerance", "export", "format", "verbose"}
+        if context.args or {*asked} - allowed:
             raise UsageError(
                 "--resume continues with the settings that the folder describes",
-                "leave out --env, --vary and options of a run",
+                "leave out all but --rounds, --tolerance, --export, --format and --verbose",
             )
-        measure = partial(api.resume_sweep, resume, tolerance=within, export=export)
+        more: Any = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
+        measure = partial(api.resume_sweep, resume, **more)
     else:
         settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
         options = SweepOptions(

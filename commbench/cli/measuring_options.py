@@ -105,8 +105,8 @@ SWEEP = {
         "DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]", flags="--output"
     ),
     "resume": Option(
-        "SWEEP", "Continue the sweep in this folder: measure what is missing. With it, only "
-        "--tolerance, --export, --format and --verbose are accepted.", type=str,
+        "SWEEP", "Continue the sweep in this folder: measure what is missing, or more --rounds. "
+        "With it, only --rounds, --tolerance, --export, --format, --verbose are taken.", type=str,
     ),
     "export": Option("nccl-tuner", "Also write a configuration of NCCL's tuner plugin."),
     "force": switch("Accept variables that the backend does not read."),

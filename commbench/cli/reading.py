@@ -84,16 +84,19 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     commbench plot                                   the newest run
     commbench plot ring tree --output plots          runs under results/, by label
     commbench plot results/ring --output ring.svg --peak 12.5GB/s
+    commbench plot results/20261121-120000-sweep     a sweep, as `sweep` draws it
     """
     from commbench import api
-    from commbench.results.run_folder import find_newest
+    from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import tell_incomplete
 
     runs = runs or [str(find_newest())]
-    found = [api.load(run, **hints, notify=print_status) for run in runs]
+    load: Any = partial(api.load, **hints, notify=print_status)
+    found: list[Any] = [find_sweep(run) or load(run) for run in runs]
     for run in found:
-        tell_incomplete(run, print_status)
-    first = Path(found[0].path)
+        if isinstance(run, api.Run):
+            tell_incomplete(run, print_status)
+    first = Path(getattr(found[0], "path", found[0]))
     beside = first if is_folder(first) else first.parent
     for file in api.plot(*found, output=output or beside, peak=peak):
         print_result(file)

@@ -62,7 +62,7 @@ def wrap_on_terminal(line: str, margin: str = "") -> str:
     log, it stays one line."""
     if not (is_terminal(sys.stderr) or os.environ.get("COLUMNS", "").isdecimal()):
         return line
-    return fill(line, rest=margin, break_long_words=False, break_on_hyphens=False)
+    return fill(line, rest=margin, break_long_words=False)
 
 
 def _one_line(text: str) -> str:

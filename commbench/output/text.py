@@ -140,17 +140,18 @@ def line_width() -> int:
 
 def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
     """The text in lines of at most line_width() columns, safe to print; the first line begins with
-    `first`, the others with `rest`. A number stays on the line of its unit and of its option.
-    Options are those of textwrap.fill."""
+    `first`, the others with `rest`. A number stays on the line of its unit and of its option, and a
+    name is not broken at its hyphens. Options are those of textwrap.fill."""
     import textwrap
 
     if "://" in text:  # an address stays whole
-        options = {"break_on_hyphens": False, "break_long_words": False} | options
+        options["break_long_words"] = False
     # A no-break space is not printable, so it must come after clean; textwrap keeps it.
     kept = _VALUE.sub("\\1\u00a0", _UNIT.sub("\u00a0", clean(text)))
     filled = textwrap.fill(
-        kept, line_width(), initial_indent=first, subsequent_indent=rest, **options
-    )
+        kept, line_width(), initial_indent=first, subsequent_indent=rest,
+        break_on_hyphens=False, **options,
+    )  # fmt: skip
     return filled.replace("\u00a0", " ")
 
 

@@ -202,7 +202,7 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
     if find_sweep(text):
         return RecordsError(
             f"{text} is a sweep, not a run",
-            "use `commbench show` or `commbench report` on it alone",
+            "use `commbench show`, `plot` or `report` on it alone",
         )
     if files.is_folder(path):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"

@@ -327,7 +327,7 @@ def wrap(text: str, points: float, width: float, weight: str = "normal") -> list
     """The text in lines that are at most so many inches wide."""
     lines = [text]
     for columns in range(150, 10, -6):
-        lines = textwrap.wrap(text, columns) or [""]
+        lines = textwrap.wrap(text, columns, break_on_hyphens=False) or [""]
         if widest(lines, points, weight) <= width:
             break
     return lines

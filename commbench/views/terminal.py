@@ -67,9 +67,9 @@ def blocks_text(blocks: Sequence[doc.Block], is_verbose: bool = False) -> Iterat
 def _facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Names, each with its value, which may take several lines."""
     margin = max((width(clean(name)) for name, _ in pairs), default=0) + 2
-    whole = {"break_on_hyphens": False, "break_long_words": False}
     return "\n".join(
-        fill(value, clean(name).ljust(margin), " " * margin, **whole) for name, value in pairs
+        fill(value, clean(name).ljust(margin), " " * margin, break_long_words=False)
+        for name, value in pairs
     )
 
 

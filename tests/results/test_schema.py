@@ -243,7 +243,7 @@ def test_the_newest_of_several_runs_is_taken_and_said(results: Path) -> None:
         ("results/notes", "results/notes is a folder without a run",
          "a run folder has a run.jsonl; `commbench list` lists those in results/"),
         ("algo", "algo is a sweep, not a run",
-         "use `commbench show` or `commbench report` on it alone"),
+         "use `commbench show`, `plot` or `report` on it alone"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("results")

@@ -14,7 +14,6 @@ from commbench.answers.advise import measured as commands
 from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
-from commbench.answers.sweep.ranking import rank_settings
 from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some
 from commbench.plan.dtypes import DTYPES
@@ -105,17 +104,10 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     found: list[Advice | Missing] = []
     used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
-    of_modes = [
-        (m, [*_advise_choices([choices.CPU_MODES], m, question)])
-        for m in commands.group_modes(groups)
-    ]
-    fastest = {
-        dict(rank_settings(each.details.points)[0].setting.options)[choices.CPU_MODE]
-        for _, own in of_modes for each in own
-        if isinstance(each, Advice) and isinstance(each.details, choices.ChoiceAdvice)
-    }  # fmt: skip
-    groups.sort(key=lambda each: each.header.plan.cpu_mode not in fastest)
-    advised = [*((each, [*_advise(each, question)]) for each in groups), *of_modes]
+    modes = commands.group_modes(groups)
+    groups.sort(key=lambda each: each.header.plan.cpu_mode not in {m.fastest_mode for m in modes})
+    advised = [(each, [*_advise(each, question)]) for each in groups]
+    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
     for measured, own in advised:
         if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
             used |= {id(row): row for result in measured.results for row in result.rows}
@@ -185,7 +177,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
-    measure = commands.surer_buckets(found, verdict, measured.header)
+    measure = commands.surer_buckets(found, verdict, measured)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 
@@ -199,9 +191,9 @@ def _bytes_of(question: Question, table: TimeTable) -> int:
 
 def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:
     every = [each.verdict for each in found.ranges]
+    has_waited = any(each.has_waited for each in found.ranges if each.verdict == UNDECIDED)
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
     return Advice(
         found.choice.subject, f"{found.kind}, {measured.who}", verdict,
-        choices.choice_lines(found),
-        commands.surer(UNDECIDED if UNDECIDED in every else KEEP, measured.header), found,
+        choices.choice_lines(found), commands.surer(every, measured, has_waited), found,
     )  # fmt: skip

@@ -137,7 +137,7 @@ class RangeAdvice(NamedTuple):
     candidates: tuple[Setting, ...]
     """The alternatives that are not known to be slower than the fastest one at each of the sizes,
     the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
-    faster by more than the tolerance."""
+    faster by more than the tolerance over these sizes together."""
     gain: Estimate | None
     """The time under the default over that under `alternative`: geometric mean over the sizes."""
     alternative: Setting | None
@@ -285,14 +285,13 @@ def _decide(
 ) -> ChoiceAdvice:
     comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[RangeAdvice] = []
-    for _, alike in groupby(points, key=lambda point: default in point.tied):
-        for found in ranking.join_sizes(list(alike)):
-            each = _decide_range(default, found, comparisons, tolerance)
-            last = ranges[-1] if ranges else None
-            if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
-                ranges[-1] = last._replace(high_bytes=each.high_bytes)
-            else:
-                ranges.append(each)
+    for found in ranking.make_ranges(points, ranking.pool_settings(points, tolerance), default):
+        each = _decide_range(default, found, comparisons, tolerance)
+        last = ranges[-1] if ranges else None
+        if last and last.verdict == each.verdict == KEEP:
+            shared = tuple(setting for setting in last.candidates if setting in each.candidates)
+            each = ranges.pop()._replace(high_bytes=each.high_bytes, candidates=shared)
+        ranges.append(each)
     ranges = [_find_slower(each, default, points, tolerance) for each in ranges]
     turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
     crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
@@ -303,9 +302,9 @@ def _decide(
 def _decide_range(
     default: Setting, found: ranking.SizeRange, comparisons: int, tolerance: float
 ) -> RangeAdvice:
-    """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
-    over all these sizes is above the tolerance with a probability that holds for all `comparisons`
-    of this kind together (Bonferroni)."""
+    """What is best for sizes that `ranking.make_ranges` joined. A change is recommended only if the
+    gain over all these sizes is above the tolerance with a probability that holds for all
+    `comparisons` of this kind together (Bonferroni)."""
     points = found.points
     order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
@@ -351,12 +350,13 @@ def _is_slower_but_waited(
 def _find_slower(
     found: RangeAdvice, default: Setting, points: Sequence[SweepPoint], tolerance: float
 ) -> RangeAdvice:
-    """The range with how much slower the fastest of the others is, where the default one is the
-    only candidate."""
-    if found.candidates != (default,):
+    """The range with how much slower the fastest of the others is, where the default one is
+    kept."""
+    if found.verdict != KEEP:
         return found
     within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
-    slower = next((r.setting for r in ranking.rank_settings(within) if r.setting != default), None)
+    ranked = [rank.setting for rank in ranking.rank_settings(within)]
+    slower = next((s for s in (*found.candidates, *ranked) if s != default), None)
     gain = result.mean_ratio(within, slower, default, tolerance) if slower else found.gain
     return found._replace(alternative=slower, gain=gain)
 

@@ -84,11 +84,11 @@ def _section(advice: Advice, question: Question) -> doc.Section:
     """The figures of a piece of advice."""
     blocks: list[doc.Block] = [doc.Text(advice.about), *_describe(advice, question)[1]]
     commands = [line for line in advice.measure if line.startswith("commbench ")]
-    others = [f"measure {each}" for each in advice.measure if each not in commands]
-    runs = ["advise from these runs too:"] if commands else []
+    others = [each for each in advice.measure if each not in commands]
+    runs = ["these, and advise from them too:"] if commands else []
     blocks += _code("To choose it:", advice.paste)
     if advice.measure:
-        text = f"To know more, {', or '.join([*others, *runs])}"
+        text = f"To know more, measure {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [doc.Text(f"{text}.")]
     return doc.Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
@@ -103,10 +103,11 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
         Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
         Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
     )
-    rows = sorted(missing, key=lambda each: not each.is_asked)
+    told = [each for each in missing if not each.needs.startswith(UNKNOWN)]  # not in the answer
+    rows = sorted(told, key=lambda each: not each.is_asked)
+    measure = [each.command for each in missing if each.command and each.is_asked]
+    more = [each.command for each in missing if each.command and not each.is_asked]
     asked = [each for each in rows if each.is_asked]
-    others = rows[len(asked) :]
-    measure, more = ([each.command for each in some if each.command] for some in (asked, others))
     blocks: list[doc.Block] = [doc.Table("", columns, rows, brief=asked)] if rows else []
     blocks += _code("What measures that (then advise from these runs too):", measure)
     return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
@@ -148,16 +149,14 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     told = size, used, found.gain, verdict, question, found.has_waited
     answer = _decision(*told, is_other=found.recommended != found.now)
-    over = found.now.over_best
-    if verdict == KEEP and over.ends[1] > 1 + question.tolerance:
-        interval = in_brackets(ratio_interval_text(over))
-        answer += (
-            f" by its median, and {used} takes {ratio_text(over)} times as long as the fastest"
-        )
-        answer += interval
+    over = cells.ratio_with_interval_text(found.now.over_best)
+    over = f"{used} takes {over} times as long as the fastest"
+    if verdict == KEEP and found.now.over_best.ends[1] > 1 + question.tolerance:
+        answer += f" by its median, and {over}"
     if found.is_guess:
         most = format_bytes(found.table.largest)
-        answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
+        answer = f"not decided: {over}, for it is far beyond the measured sizes (up to {most})"
+        answer += "; the first command below measures larger ones"
     elif question.backward_s is None:
         assumed = format_time(found.step.backward_s)
         answer += f". A backward pass of {assumed} is assumed: give --backward"

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import WAITED, has_waited, more_precisely
+from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, has_waited, more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
 from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable
-from commbench.answers.sweep.ranking import is_timed
+from commbench.answers.sweep.ranking import is_timed, make_points, rank_settings
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
 from commbench.host.cpu import PLAIN
@@ -25,8 +27,9 @@ from commbench.plan.plan import CPU_MODES
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
+from commbench.results.run_folder import find_sweep
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import UNDECIDED, collect
+from commbench.stats import TOLERANCE, UNDECIDED, collect
 from commbench.units import format_count, format_size, format_sizes, parse_sizes
 
 MOST_NAMES = 3
@@ -48,6 +51,8 @@ class Measured(NamedTuple):
     overlapped: tuple[ResultRow, ...] = ()
     """The rows in which computations may go on beside calls: also those of other CPU modes, for a
     run with overlaps chooses another mode than one without."""
+    fastest_mode: str = ""
+    """The CPU mode with the shortest times, where the settings are CPU modes."""
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -76,12 +81,14 @@ def group_modes(groups: Iterable[Measured]) -> list[Measured]:
     alike = collect(((place, tuple(sorted(own.items()))), each) for place, own, each in facts)
     found = []
     for same in filter(lambda same: len(same) > 1, alike.values()):
-        modes = [(each.header.plan.cpu_mode, each) for each in same]
         results = [
-            SettingResult(Setting(options=((CPU_MODE, mode),)), None, each.rows, 1, "")
-            for mode, each in sorted(modes, key=lambda pair: pair[0] != PLAIN)
+            each.results[0]._replace(setting=Setting(options=((CPU_MODE, mode),)))
+            for each in sorted(same, key=lambda each: each.header.plan.cpu_mode != PLAIN)
+            for mode in [each.header.plan.cpu_mode]
         ]
-        found.append(same[0]._replace(results=tuple(results), is_only=True))
+        ranked = rank_settings(make_points(results, TOLERANCE))
+        fastest = ranked[0].setting.options[0][1] if ranked else ""
+        found.append(same[0]._replace(results=(*results,), is_only=True, fastest_mode=fastest))
     return found
 
 
@@ -234,10 +241,11 @@ Needs = tuple[str, str]
 """What is missing, and the command that measures it, which may be empty."""
 
 
-def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
+def surer_buckets(found: BucketAdvice, verdict: str, measured: Measured) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
-    commands = [] if found.is_guess else list(surer(verdict, header))
-    if found.beyond:
+    header = measured.header
+    commands = [] if found.is_guess else list(surer([verdict], measured, found.has_waited))
+    if found.beyond or found.is_guess:
         commands.append(wide_command(header))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     measures = []
@@ -251,9 +259,18 @@ def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple
     return tuple(commands)
 
 
-def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
-    """What decides what is undecided: options for the same run."""
-    return (f"the same run with {more_precisely(header)}",) if verdict == UNDECIDED else ()
+def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tuple[str, ...]:
+    """What decides what is undecided: more rounds of a sweep, options for the same run."""
+    if UNDECIDED not in verdicts:
+        return ()
+    if has_waited:
+        return ("the same on an idle host, or in another CPU mode (`commbench doctor`)",)
+    run = measured.results[0].run
+    sweep = run and find_sweep(str(Path(run.path).parent.parent))
+    if run and sweep:
+        rounds = max(FEW_LAUNCHES, *(2 * len(row.launch_medians) for row in measured.rows))
+        return (f"commbench sweep --resume {quote(str(sweep))} --rounds {rounds}",)
+    return (f"the same run with {more_precisely(measured.header)}",)
 
 
 def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
@@ -326,10 +343,9 @@ def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeade
     why."""
     (low, high), sizes = flat_sizes, "-".join(map(format_size, flat_sizes))
     flat = [size in table.waited for size in table.sizes if low <= size <= high]
-    if 2 * sum(flat) > len(flat):
-        needs = f"{WAITED}, so the time does not show the size ({sizes}): give each rank a core "
-        return f"{UNKNOWN}{needs}of an idle host (`commbench doctor`)", ""
     needs = f"the time may not grow with the size ({sizes}): measure larger sizes"
+    if 2 * sum(flat) > len(flat):
+        needs = f"{WAITED}; {needs}, on an idle host (`commbench doctor`)"
     return f"{UNKNOWN}{needs}", wide_command(header)
 
 

@@ -332,8 +332,6 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
-    if number := bounds.pop(known.UNDECIDED, 0):
-        bounds[f"{known.UNDECIDED} (undecided)"] = number
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         return f"Nothing tells what bounds the calls of {found.name} ({kinds})."

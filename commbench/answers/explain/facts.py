@@ -213,11 +213,12 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-UNDECIDED = "latency- or bandwidth-bound"
+UNDECIDED = "latency- or bandwidth-bound (undecided)"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
+    UNDECIDED: "the interval is too wide to say which of the two bounds it",
 }
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
@@ -244,12 +245,8 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
     is_latency = f"{cells.share_with_interval_text(share)} % of the time is latency"
-    if len(bounds) > 1:
-        return [Fact(BOUND, UNDECIDED, TEXT, f"undecided, for {is_latency}"), part]
-    (bound,) = bounds
-    return [
-        Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {HELPS[bound]}"), part
-    ]  # fmt: skip
+    bound = bounds.pop() if len(bounds) == 1 else UNDECIDED
+    return [Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {HELPS[bound]}"), part]
 
 
 def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
@@ -288,6 +285,7 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
                     (time_s, high, low), strict=True)  # fmt: skip
         share = Estimate(*(min(1.0, (part or 0.0) / t) if t else 1.0 for part, t in parts))
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
+        where += "; the model of t, of larger sizes, has less" * (line is not of_size)
     facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]
     if curve:
         beta = of_size.beta

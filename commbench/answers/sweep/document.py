@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 from shlex import quote
@@ -268,7 +269,9 @@ def _ranges(result: SweepResult) -> Table:
     """Each setting and the one with the shortest times, for ranges of sizes."""
     names, titles = result.names, _short_kinds(result)
     order = [*titles]
-    rows = sorted(result.pooled, key=lambda r: (order.index(r.pooled.kind), r.pooled.low_bytes))
+    sizes = Counter(point.kind for point in result.compared)  # one is in the table of times
+    rows = [row for row in result.pooled if sizes[row.pooled.kind] > 1]
+    rows.sort(key=lambda row: (order.index(row.pooled.kind), row.pooled.low_bytes))
     columns = [
         Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),

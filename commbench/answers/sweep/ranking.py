@@ -149,7 +149,8 @@ class SizeRange(NamedTuple):
 
     kind: str
     verdict: str
-    """FASTER than all others, SAME for several that are tied, or UNDECIDED."""
+    """FASTER than all others, SAME for several that are tied, or UNDECIDED; SLOWER: see
+    `make_ranges`."""
     best: tuple[Setting, ...]
     """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
@@ -325,10 +326,13 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
 
 
 def make_ranges(
-    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting]
+    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting], used: Setting | None = None
 ) -> tuple[SizeRange, ...]:
     """Join neighbouring sizes of a kind at which the same is known. A setting that `pooled` shows
-    to be slower is known to be, where no row says otherwise."""
+    to be slower is known to be, where no row says otherwise.
+
+    Of a setting that is `used` it counts whether another is faster: if so the verdict is SLOWER, if
+    not SAME; then `best` are the settings that are the fastest at each of these sizes."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
@@ -336,27 +340,18 @@ def make_ranges(
         best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
         others = stats.SAME if {*best} <= {*point.tied} else stats.UNDECIDED
         verdict = stats.FASTER if len(best) == 1 else others
+        if used and used not in best:
+            verdict = stats.SLOWER
+        elif used and verdict == stats.FASTER:
+            verdict = stats.SAME
         last = ranges[-1] if ranges and ranges[-1][:2] == (point.kind, verdict) else None
-        if last and (verdict == stats.UNDECIDED or {*best} == {*last.best}):
-            every = tuple(dict.fromkeys((*last.best, *best)))
-            ranges[-1] = SizeRange(point.kind, verdict, every, (*last.points, point))
-        else:
-            ranges.append(SizeRange(point.kind, verdict, best, (point,)))
+        joined = tuple(dict.fromkeys((*last.best, *best))) if last else ()
+        if last and verdict != stats.UNDECIDED:
+            shared = tuple(setting for setting in last.best if setting in best)
+            joined = shared if used or len(shared) == len(joined) else ()
+        earlier = ranges.pop().points if joined else ()
+        ranges.append(SizeRange(point.kind, verdict, joined or best, (*earlier, point)))
     return tuple(ranges)
-
-
-def join_sizes(points: Sequence[SweepPoint]) -> list[SizeRange]:
-    """Join neighbouring sizes of one kind as long as a setting is not known to be slower than the
-    fastest at any of them; `best` are these settings."""
-    ranges: list[SizeRange] = []
-    for point in sorted((p for p in points if p.is_compared), key=attrgetter("size_bytes")):
-        last = ranges[-1] if ranges else None
-        best = tuple(s for s in last.best if s in point.not_slower) if last else ()
-        if last and best:
-            ranges[-1] = last._replace(best=best, points=(*last.points, point))
-        else:
-            ranges.append(SizeRange(point.kind, stats.UNDECIDED, point.not_slower, (point,)))
-    return ranges
 
 
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:

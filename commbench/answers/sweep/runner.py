@@ -93,10 +93,13 @@ Rounds = dict[tuple[Setting, int], Run]
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Write the description of a sweep into its folder, before the first round."""
+    """Write the description of a sweep into its folder, in place of an earlier one."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
-    write_new(folder / SWEEP, f"{text}\n")
+    new = folder / f"{SWEEP}.new"
+    new.unlink(missing_ok=True)
+    write_new(new, f"{text}\n")
+    new.replace(folder / SWEEP)
 
 
 def read_sweep(folder: Path) -> Sweep:

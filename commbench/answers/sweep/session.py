@@ -24,6 +24,7 @@ from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.launched_ranks import NOTHING_MEASURED
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count
+from commbench.validation import require_within
 
 if TYPE_CHECKING:
     from commbench.launch.devices import Capabilities
@@ -77,16 +78,20 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
 
 def resume(
     text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
-    plots: bool = True,
+    rounds: int | None = None,
 ) -> SweepResult:  # fmt: skip
-    """Carry out the missing rounds of the sweep in a folder, or of a name under results/. Raises as
-    `start` does, and RecordsError where there is no sweep."""
+    """Carry out the missing rounds of the sweep in a folder, or of a name under results/, or more
+    `rounds`. Raises as `start` does, and RecordsError where there is no sweep."""
     folder = find_sweep(text) or Path(text)
     sweep = runner.read_sweep(folder)
+    if rounds is not None:
+        require_within("--rounds", rounds, sweep.rounds, swept.MOST_ROUNDS)
+        sweep = sweep._replace(rounds=rounds)
+        runner.write_sweep(folder, sweep)
     if tolerance is not None:
         sweep = sweep._replace(tolerance=tolerance)
     _require_exportable(export, sweep.backends)
-    return _run(sweep, folder, export, plots, notify)
+    return _run(sweep, folder, export, True, notify)
 
 
 def _require_exportable(export: str | None, backends: Collection[str] = ()) -> None:

@@ -223,7 +223,9 @@ def test_several_tensors_are_compared_with_a_call_for_each() -> None:
     fallbacks = {each.fallback.options[0][1] for each in found.ranges if each.fallback}
     assert fallbacks <= {"flat_copy", "coalesced"} and "coalesced" in fallbacks
     _, found = only(with_waits(run, CHOICE_SIZES, form="async"))
-    named = [s.options[0][1] for each in found.ranges for s in each.candidates]
+    faster, same = found.ranges
+    assert (faster.verdict, same.verdict) == (CHANGE, UNDECIDED)
+    named = [s.options[0][1] for s in faster.candidates]
     assert {s.options[0][1] for each in found.ranges for s in each.undecided} == {"async"}
     assert "async" not in named
     some = run_of(by_form(times), sizes=CHOICE_SIZES, tensors=("16",), forms=("async", "coalesced"))
@@ -239,7 +241,8 @@ def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> Non
         run_of(tree, "tree", variables={"NCCL_ALGO": "Tree", "HOME": "/root"}, **asked),
     ]
     advice, found = only(*runs, subject=SETTINGS)
-    assert [dict(each.best.variables)["NCCL_ALGO"] for each in found.ranges] == ["Tree", "Ring"]
+    best = [(each.verdict, dict(each.best.variables)["NCCL_ALGO"]) for each in found.ranges]
+    assert best == [(CHANGE, "Tree"), (UNDECIDED, "Ring"), (KEEP, "Ring")]
     assert "export NCCL_ALGO=Tree" in advice.paste
     (crossing,) = found.crossings
     assert crossing.measured_below_bytes < 60_000 < crossing.measured_above_bytes
