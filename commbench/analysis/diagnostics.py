@@ -271,6 +271,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
     _diagnostic("launches", figures.launch_spread, 0.10, QUEUED),
+    _diagnostic("rounds", lambda row: figures.launch_spread(row, True), 0.10, QUEUED),
     _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(

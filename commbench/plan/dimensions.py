@@ -67,7 +67,7 @@ class TimingMode(NamedTuple):
 TIMING_MODES = by_name(
     TimingMode(
         name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
-        summary="each call alone, slowest rank, median",
+        summary="each call alone",
         explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
         "the result. The slowest rank counts, and t is the median of the calls. On a CPU this is "
         "the time that a program waits for a result, with the cost of launching the call; on a "
@@ -79,7 +79,7 @@ TIMING_MODES = by_name(
     TimingMode(
         name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
         heading="back to back",
-        summary="calls back to back, slowest rank, median",
+        summary="calls back to back",
         explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
         "divided by their number. The cost of launching a call overlaps with the call before "
         "it, so small sizes take less time than a single call.",
