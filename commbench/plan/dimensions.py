@@ -43,8 +43,8 @@ class TimingMode(NamedTuple):
     """What the title of a case says of it; empty for the usual mode."""
     heading: str = ""
     """What it is called at the head of a column that compares modes."""
-    summary: str = "slowest rank, median"
-    """What a time is, for the head of a table."""
+    summary: str = ""
+    """How calls are made, in a few words."""
     explanation: str = "An unknown timing mode."
     """What a time means, in sentences."""
     nccl_tests: str = ""
@@ -56,6 +56,10 @@ class TimingMode(NamedTuple):
     twice."""
     has_entry_skew: bool = False
     """Whether the time from the first to the last rank's entry is a part of every call."""
+
+    def summarise(self, statistic: str = "slowest rank, median") -> str:
+        """What a time is, for the head of a table."""
+        return f"{self.summary}, {statistic}" if self.summary else statistic
 
     def calls_per_iteration(self, call_s: float) -> int:
         """How many calls an iteration holds if one takes `call_s` seconds; 0: not known."""

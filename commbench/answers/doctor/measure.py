@@ -1,5 +1,5 @@
-"""What a check measures of the host, in processes of their own: one TCP connection over the loopback
-and copies of memory, gloo's way on one host."""
+"""What a check measures of the host, in processes of their own: one TCP connection over the
+loopback, and copies of memory: the ways of gloo on one host."""
 
 from __future__ import annotations
 
