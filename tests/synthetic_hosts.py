@@ -39,7 +39,7 @@ def facts(**other: Any) -> HostFacts:
     return SOUND._replace(**other)
 
 
-def ceilings(**other: Any) -> HostBandwidth:
+def bandwidth(**other: Any) -> HostBandwidth:
     usual = HostBandwidth(
         loopback_bytes_per_s=median_range([4e9, 5e9, 6e9]),
         round_trip_s=median_range([20e-6]),
@@ -78,7 +78,7 @@ def checkup(**other: Any) -> DoctorReport:
     usual = DoctorReport(
         request=DoctorOptions(ranks=2, rounds=6, seconds=90.0),
         facts=SOUND,
-        ceilings=ceilings(),
+        bandwidth=bandwidth(),
         trials=trials(USUAL),
         meanwhile=OtherLoad(others_share=0.02, stolen_share=0.0),
     )

@@ -141,9 +141,11 @@ def gpu_clock_spread(row: ResultRow) -> float | None:
     return _spread([batch.clock_mhz for batch in batches if batch.clock_mhz])
 
 
-def launch_spread(row: ResultRow) -> float | None:
-    """How much larger the largest median of a launch is than the smallest, as a fraction."""
-    return _spread(row.launch_medians)
+def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
+    """How much larger the largest median of a launch is than the smallest, as a fraction. Where a
+    row has more launches than its plan, they are the rounds of a sweep."""
+    found = len(row.launch_medians) > row.header.plan.launches
+    return _spread(row.launch_medians) if found == are_rounds else None
 
 
 def _spread(values: Sequence[float]) -> float | None:

@@ -214,6 +214,7 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "more_time": more_time,
     "more_launches": lambda header: more_launches(header.plan.launches),
+    "more_rounds": lambda _: write_options(None, rounds=FEW_LAUNCHES),
     "memory": lambda header: write_options(header, memory="all"),
     "timing": lambda header: write_options(header, timing=PIPELINED),
     "counter": lambda header: (
@@ -263,6 +264,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
     _diagnostic("launches", figures.launch_spread, 0.10, QUEUED),
+    _diagnostic("rounds", lambda row: figures.launch_spread(row, True), 0.10, QUEUED),
     _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(

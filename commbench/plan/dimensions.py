@@ -43,8 +43,8 @@ class TimingMode(NamedTuple):
     """What the title of a case says of it; empty for the usual mode."""
     heading: str = ""
     """What it is called at the head of a column that compares modes."""
-    summary: str = "slowest rank, median"
-    """What a time is, for the head of a table."""
+    summary: str = ""
+    """How calls are made, in a few words."""
     explanation: str = "An unknown timing mode."
     """What a time means, in sentences."""
     nccl_tests: str = ""
@@ -57,6 +57,10 @@ class TimingMode(NamedTuple):
     has_entry_skew: bool = False
     """Whether the time from the first to the last rank's entry is a part of every call."""
 
+    def summarise(self, statistic: str = "slowest rank, median") -> str:
+        """What a time is, for the head of a table."""
+        return f"{self.summary}, {statistic}" if self.summary else statistic
+
     def calls_per_iteration(self, call_s: float) -> int:
         """How many calls an iteration holds if one takes `call_s` seconds; 0: not known."""
         if self.most_calls == 1 or not call_s:
@@ -67,7 +71,7 @@ class TimingMode(NamedTuple):
 TIMING_MODES = by_name(
     TimingMode(
         name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
-        summary="each call alone, slowest rank, median",
+        summary="each call alone",
         explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
         "the result. The slowest rank counts, and t is the median of the calls. On a CPU this is "
         "the time that a program waits for a result, with the cost of launching the call; on a "
@@ -79,7 +83,7 @@ TIMING_MODES = by_name(
     TimingMode(
         name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
         heading="back to back",
-        summary="calls back to back, slowest rank, median",
+        summary="calls back to back",
         explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
         "divided by their number. The cost of launching a call overlaps with the call before "
         "it, so small sizes take less time than a single call.",

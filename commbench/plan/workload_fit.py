@@ -86,7 +86,8 @@ def _complete(workload: Workload) -> Fitted:
     steps = []
     for step in known.steps:
         members = {rank for program in step.programs for rank in program.ranks}
-        is_partly = any(_is_unknown_message(c) for p in step.programs for c in p.calls)
+        messages = [c for p in step.programs for c in p.calls if c.is_message]
+        is_partly = any(c.peer is None or c.group == UNKNOWN_GROUP for c in messages)
         programs = []
         for program in step.programs:
             rank = min(program.ranks, default=0)
@@ -145,11 +146,6 @@ def _complete_call(call: Call, changes: Counter[str]) -> Call:
 
 def _has_data(call: Call) -> bool:
     return call.is_message or OPERATIONS[call.operation].has_data
-
-
-def _is_unknown_message(call: Call) -> bool:
-    """Whether it is a message whose other rank is not known."""
-    return call.is_message and (call.peer is None or call.group == UNKNOWN_GROUP)
 
 
 def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, ...]:

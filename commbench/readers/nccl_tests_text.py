@@ -153,16 +153,12 @@ def _is_header(text: str) -> bool:
     return _words(text)[:3] in _BEGINNINGS
 
 
-def _is_title(text: str) -> bool:
-    """Whether a line names the placements of the columns below it."""
-    return text.startswith("#") and _TITLE.search(text) is not None
-
-
 def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
     table, title, section = nccl_tests.NcclTestsTable(), "", None
     for line in source.lines:
-        is_title, is_header = _is_title(line.text), _is_header(line.text)
+        is_title = line.text.startswith("#") and _TITLE.search(line.text) is not None
+        is_header = _is_header(line.text)
         begins = line.text.startswith(nccl_tests.BEGINS) or is_title or is_header
         if begins and section is not None:
             table, title = nccl_tests.NcclTestsTable(), ""

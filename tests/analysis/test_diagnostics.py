@@ -101,9 +101,13 @@ def imprecise(times: float) -> ResultRow:
     return clean(*batches(*[[0.96 * MS, MS, 1.04 * MS]] * 5), precision=0.04 / times)
 
 
-def launched(apart: float) -> ResultRow:
+def in_rounds(apart: float, **plan: int) -> ResultRow:
     later = batches(*[[MS * (1 + apart)] * 100] * 5, launch=1)
-    return clean(*batches(*[[MS] * 100] * 5), *later, precision=0.9)
+    return clean(*batches(*[[MS] * 100] * 5), *later, precision=0.9, **plan)
+
+
+def launched(apart: float) -> ResultRow:
+    return in_rounds(apart, launches=2)
 
 
 def with_variables(number: float) -> ResultRow:
@@ -178,6 +182,7 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
     "drift": (drifting, 0.099, 0.101),
     "launches": (launched, 0.099, 0.101),
+    "rounds": (in_rounds, 0.099, 0.101),
     "bimodal": (in_two_groups, 3.99, 4.01),
     "skew": (lambda share: clean(*steady(entry_skew_s=share * MS)), 0.099, 0.101),
     "always_last": (one_is_last, 0.900, 0.901),
@@ -216,7 +221,7 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     # device, nor was the state of one known.
     assert unknown == [
         "above_link", "overlap_cores", "not_symmetric", "gpu_throttled", "gpu_clocks", "drift",
-        "launches", "bimodal", "launch_bound",
+        "launches", "rounds", "bimodal", "launch_bound",
     ]  # fmt: skip
 
 
@@ -279,7 +284,7 @@ def test_texts_are_short_and_in_a_job_name_no_option_of_the_command_line(
     explained = diagnostic.explanation
     assert explained.endswith(".") and "  " not in explained
     assert len(f"{diagnostic.name}: {explained}") <= 142  # three lines, with the names of rows
-    if diagnostic.name == "launches":
+    if diagnostic.name in ("launches", "rounds"):
         return  # a measurement in a job is one launch
     in_job = [row(*samples, launcher=IN_PROCESS, cpu_mode=mode) for mode in CPU_MODES]
     assert " --" not in diagnostic.describe([(each, 0.999) for each in in_job]) + explained

@@ -30,7 +30,7 @@ def test_a_short_check_writes_everything_it_found(tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (0, "found.json\n"), ended.err
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["request"] == {"ranks": 3, "rounds": 1, "seconds": 1.0, "seed": 0}
-    assert found["ceilings"]["loopback_bytes_per_s"]["value"] > 0
+    assert found["bandwidth"]["loopback_bytes_per_s"]["value"] > 0
     assert [point["size_bytes"] for point in found["trials"][0]["points"]] == list(SIZES)
     assert [row["sizes_bytes"] for row in found["modes"][:4]] == [[size] for size in SIZES]
     assert found["trials"][0]["mode"] == "plain"
@@ -65,7 +65,9 @@ def test_interrupted_in_a_launch_it_says_what_it_knows(tmp_path: Path) -> None:
     assert err.splitlines()[-2:] == [
         "error: stopped by SIGINT", "hint: the results until then are printed above",
     ]  # fmt: skip
-    assert "loopback TCP, one way" in out and re.search(r"^  plain +to 1 MiB ", out, re.M)
+    assert "one loopback connection, one way" in out and re.search(
+        r"^  plain +to 1 MiB ", out, re.M
+    )
     assert re.search(r"Stopped after \d+ of 45 launches,", out)
     assert "No problems" not in out
     assert list(tmp_path.iterdir()) == []

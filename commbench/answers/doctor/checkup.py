@@ -85,7 +85,7 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     gpus: tuple[Gpu, ...] = ()
     gpu_system: GpuSystem | None = None
     """The host around its GPUs; None where it has none."""
-    ceilings: HostBandwidth | None = None
+    bandwidth: HostBandwidth | None = None
     trials: tuple[cpu_modes.Trial, ...] = ()
     meanwhile: OtherLoad | None = None
     ended: CommbenchError | None = None
@@ -205,7 +205,7 @@ def _run_steps(
     system = read_gpu_system(gpus) if gpus else None
     yield (known := replace(known, facts=facts, gpus=gpus, gpu_system=system))
     print_status("measuring loopback and memory")
-    yield (known := replace(known, ceilings=measure_host_bandwidth(facts, options.seconds)))
+    yield (known := replace(known, bandwidth=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     ticks, began, own_s = read_cpu_ticks(facts.cores), time.monotonic(), _read_own_s()
     processes = read_processes()
@@ -345,7 +345,7 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate of one core's memory copies over the loopback's; None on a host that is busy."""
-    found = report.ceilings if _is_idle(facts, report) else None
+    found = report.bandwidth if _is_idle(facts, report) else None
     rate = found and ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
     return rate and rate.value
 

@@ -1,4 +1,4 @@
-"""What a document of a check says: the problems, the limits of the host, and the CPU modes."""
+"""What a document of a check says: the problems, rates of the host, and the CPU modes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from commbench.answers.doctor.cpu_modes import (
     FEWEST_LAUNCHES,
     ModeEffect,
 )
+from commbench.answers.doctor.measure import REPEATS
 from commbench.output.text import join_words
 from commbench.stats import FASTER, SLOWER, UNDECIDED, known, ratio
 from commbench.units import format_bytes, format_count, format_share
@@ -23,12 +24,10 @@ from commbench.views.formats import View, facts
 
 RULE = (
     "A mode is faster or slower only if each of its launches is, compared with every launch of "
-    "plain. The column `by chance` says how often noise alone does that in one comparison: it must "
-    f"be {format_share(FALSE_ALARMS)} or less for all {COMPARISONS} together, which takes "
-    f"{FEWEST_LAUNCHES} launches of each."
+    "plain. By chance {} of the comparisons are so: with "
+    f"{FEWEST_LAUNCHES} launches of each, {format_share(FALSE_ALARMS)} or less of all "
+    f"{COMPARISONS} together, as a verdict needs."
 )
-
-
 TONES = {FASTER: GOOD, SLOWER: BAD}
 
 
@@ -41,7 +40,7 @@ def document(report: DoctorReport) -> Document:
         "What disturbs measurements on this host",
         (),
         [*_answer(report)],
-        [Items(advice, "What to do"), *_limits(report), *_modes(report), *_facts(report)],
+        [Items(advice, "What to do"), *_rates(report), *_modes(report), *_facts(report)],
         tone,
     )
 
@@ -93,29 +92,32 @@ def _more_seconds(report: DoctorReport) -> str:
     return f"run `commbench doctor --seconds {ceil(seconds / 10) * 10}`"
 
 
-LIMIT_COLUMNS = (
-    Column("limit of this host", itemgetter(0), cells.TEXT),
+RATE_COLUMNS = (
+    Column("measured on this host", itemgetter(0), cells.TEXT),
     Column("GB/s", lambda row: row[1].value, cells.BANDWIDTH),
     Column("least … most", itemgetter(1), cells.BANDWIDTH_INTERVAL),
     Column("over the\nloopback", itemgetter(2), cells.RATIO),
 )
 
 
-def _limits(report: DoctorReport) -> Iterator[Block]:
-    """What loopback and memory can do, and what gloo reached in its best mode."""
-    if not (found := report.ceilings):
+def _rates(report: DoctorReport) -> Iterator[Block]:
+    """What one connection and memory reached, and gloo in its best mode."""
+    if not (found := report.bandwidth):
         return
     loopback, trip = found.loopback_bytes_per_s, found.round_trip_s
     rates = {
-        "loopback TCP, one way": loopback,
+        "one loopback connection, one way": loopback,
         "memory copied by one core": found.copy_one_bytes_per_s,
         f"memory copied by {format_count(found.cores, 'core')} at once": found.copy_all_bytes_per_s,
     }
     if best := max(report.effects, key=lambda e: e.busbw_bytes_per_s or 0, default=None):
         rates[f"gloo, {best.mode}, {_sizes(best)}"] = known(best.busbw_bytes_per_s)
     rows = [(what, rate, ratio(rate, loopback)) for what, rate in rates.items() if rate]
-    yield Table("", LIMIT_COLUMNS, rows)
-    notes = []
+    yield Table("", RATE_COLUMNS, rows)
+    notes = [
+        f"Medians of {REPEATS} repeats, no limits: with several connections at once, or at another "
+        "time, ranks may be faster."
+    ]
     if trip:
         interval = cells.in_brackets(cells.time_interval_text(trip))
         notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}{interval}.")
@@ -137,7 +139,6 @@ COLUMNS = (
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
     Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("by\nchance", attrgetter("chance"), cells.SHARE, 6),
     Column("inter-\nrupted", attrgetter("stalled_share"), cells.SHARE, 7),
     Column("waited\nfor a core", attrgetter("queued_share"), cells.SHARE, 2),
     Column("n", attrgetter("launches"), cells.NUMBER, 1),
@@ -153,7 +154,8 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     # Of a check that ended early, the launches are too few to compare the modes.
     effects = _without_verdicts(report.effects) if report.ended else report.effects
     yield Table("", COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
-    notes = [RULE] if any(effect.verdict for effect in effects) else []
+    chances = {format_share(effect.chance): None for effect in effects if effect.chance}
+    notes = [RULE.format(join_words([*chances], "or"))] if chances else []
     notes += [
         f"{mode} is not available here: {why.message}." for mode, why in report.refused.items()
     ]

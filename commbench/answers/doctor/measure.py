@@ -1,5 +1,5 @@
-"""What a check measures of the host, in processes of their own: TCP over the loopback and copies of
-memory, which gloo cannot exceed."""
+"""What a check measures of the host, in processes of their own: one TCP connection over the
+loopback, and copies of memory: the ways of gloo on one host."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class HostBandwidth(NamedTuple):
     """What median_range finds of the repeats; None where a rate could not be measured."""
 
     loopback_bytes_per_s: Estimate | None
-    """One way, between two processes."""
+    """One way over one connection of two processes, which sends 4 MiB at once."""
     round_trip_s: Estimate | None
     """For a byte there and one back."""
     copy_one_bytes_per_s: Estimate | None

@@ -116,7 +116,7 @@ def _time(row: ResultRow) -> list[Fact]:
     if time is None:
         return [Fact("not timed", measurement.status, TEXT, measurement.outcome)]
     mode = dimensions.describe_timing(measurement.case.timing)
-    how = measurement.reported.statistic if measurement.reported else mode.summary
+    how = measurement.reported.statistic if measurement.reported else mode.summarise()
     how = AS_GIVEN if row.header.launcher == AS_GIVEN else f"{mode.name}: {how}"
     return [
         Fact("time t", time.estimate, SECONDS, how),

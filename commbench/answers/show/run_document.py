@@ -235,9 +235,8 @@ def describe_run(run: Run) -> str:
     if run.incomplete and run.launches < plan.launches > 1:
         launches = f"; {run.launches} of {plan.launches} launches complete"
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
-    how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
-    if has_matrix(plan):
-        how = f"{how.partition(', ')[0]}; lower quartile of a pair's batches, by its sender"
+    of_pairs = ["lower quartile of a pair's batches, by its sender"] * has_matrix(plan)
+    how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summarise(*of_pairs)
     return f"{run.header.describe_ranks()}; {how}{launches}"
 
 

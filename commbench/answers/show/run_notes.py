@@ -52,11 +52,9 @@ def find_warnings(
 ) -> list[RowsWarning]:
     """The warnings about these rows, the most important first.
 
-    `name_runs` says of which runs some of the rows are: `under plain`. The launches of rows that
-    have more than their plan are the rounds of a sweep.
+    `name_runs` says of which runs some of the rows are: `under plain`.
     """
     causes = [(row, find_causes(row)) for row in rows]
-    are_rounds = any(len(row.launch_medians) > row.header.plan.launches for row in rows)
     timed = [row.case for row in rows if row.time]
     warnings = []
 
@@ -76,10 +74,7 @@ def find_warnings(
         if len({figure for _, figure in concerned}) > 1 and most != name(own):
             which += f"; most at {most}"
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
-        found = RowsWarning(diagnostic.name, which, *texts)
-        if are_rounds:
-            found = RowsWarning(*(text.replace("launches", "rounds") for text in found))
-        warnings.append(found)
+        warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings
 
 

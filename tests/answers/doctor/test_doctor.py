@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from synthetic_hosts import SOUND, USUAL, ceilings, checkup, facts, trials
+from synthetic_hosts import SOUND, USUAL, bandwidth, checkup, facts, trials
 
 from commbench.answers.doctor import checkup as course
 from commbench.answers.doctor import cpu_modes, measure
@@ -56,7 +56,7 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
         {"facts": facts(busy_share=0.5)},
         {"meanwhile": OtherLoad(others_share=0.3, stolen_share=0.0)},
         {"facts": facts(busy_share=1.0),
-         "ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
+         "bandwidth": bandwidth(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
     ],
     "stolen": [
         {"facts": facts(stolen_share=0.2)},
@@ -87,8 +87,8 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
         {"facts": facts(governors=("conservative",), frequency_driver=None)},
     ],
     "slow_loopback": [
-        {"ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]))},
-        {"ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
+        {"bandwidth": bandwidth(loopback_bytes_per_s=median_range([1e9]))},
+        {"bandwidth": bandwidth(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
     ],
     "narrow_gpu": [{"gpus": (GPU, GPU._replace(link_width=8))}],
     "far_gpu": [{"gpus": (GPU._replace(near_cores=0),)}],
@@ -127,8 +127,8 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
         {"facts": facts(governors=("powersave",), frequency_driver="intel_pstate")},
         {"facts": facts(clock_source=None, clock_read_s=None, busy_share=None, stolen_share=None)},
         {"facts": facts(cpu_limit=2.0)},
-        {"ceilings": None, "trials": (), "meanwhile": None},
-        {"facts": None, "ceilings": None, "trials": (), "meanwhile": None},
+        {"bandwidth": None, "trials": (), "meanwhile": None},
+        {"facts": None, "bandwidth": None, "trials": (), "meanwhile": None},
         {"trials": trials({"quiet": (50e-6, 51e-6, 52e-6)})},
         {"trials": trials(NO_GAIN)},
         # Only a mode that nobody asked for is interrupted.
@@ -240,15 +240,15 @@ def test_json_has_every_fact_and_null_for_what_is_not_known() -> None:
     found = json.loads(VIEW.write(whole(ended=Interrupted("stopped by SIGINT")), "json"))
     assert list(found) == [
         "schema", "commbench", "ranks_fit", "request", "facts", "gpus", "gpu_system",
-        "ceilings", "trials", "meanwhile", "ended", "findings", "effects", "modes",
+        "bandwidth", "trials", "meanwhile", "ended", "findings", "effects", "modes",
     ]  # fmt: skip
     assert found["ended"] == "stopped by SIGINT"
     assert found["request"] == {"ranks": 2, "rounds": 6, "seconds": 90.0, "seed": 0}
     assert (found["facts"]["cache_bytes"], found["ranks_fit"]) == (None, 2)
-    loopback = found["ceilings"]["loopback_bytes_per_s"]
+    loopback = found["bandwidth"]["loopback_bytes_per_s"]
     assert loopback == {"value": 5e9, "low": 4e9, "high": 6e9}
     assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO"
-    nothing = checkup(facts=None, ceilings=None, trials=(), meanwhile=None)
+    nothing = checkup(facts=None, bandwidth=None, trials=(), meanwhile=None)
     assert VIEW.write(nothing).startswith("What disturbs")
 
 
@@ -276,7 +276,7 @@ def test_a_mode_that_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "read_facts", lambda: SOUND)
-    monkeypatch.setattr(course, "measure_host_bandwidth", lambda *_: ceilings())
+    monkeypatch.setattr(course, "measure_host_bandwidth", lambda *_: bandwidth())
 
 
 REQUEST = DoctorOptions(ranks=2, rounds=1, seconds=30.0)
@@ -293,7 +293,7 @@ def test_an_interrupted_check_keeps_what_it_knows(
 
     monkeypatch.setattr(cpu_modes, "try_modes", trials_until_stopped)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
-    assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
+    assert found.facts == SOUND and found.bandwidth and len(found.trials) == 1
     assert found.findings == ()
     assert isinstance(found.trouble, Interrupted)
     assert (found.trouble.message, found.trouble.exit_code) == ("stopped by SIGINT", 130)
@@ -308,7 +308,7 @@ def test_a_torch_without_gloo_ends_the_check_after_what_needs_none(
     empty = places.Capabilities(backends=(), devices={"cpu": 1})
     monkeypatch.setattr(places, "detect_capabilities", lambda: empty)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
-    assert found.ceilings and not found.trials
+    assert found.bandwidth and not found.trials
     assert isinstance(found.trouble, UnavailableError)
 
 
@@ -428,7 +428,7 @@ def test_a_job_that_dies_is_an_error_and_takes_the_others_along() -> None:
     assert children() == before
 
 
-def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
+def test_all_bandwidths_are_measured_and_no_process_is_left() -> None:
     before = children()
     found = measure.measure_host_bandwidth(
         HostFacts("host", (0, 1), 2, cache_bytes=1 << 20, fifo_permitted=None), seconds=1.0
