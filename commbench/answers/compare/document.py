@@ -160,7 +160,7 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
     if pooled.verdict in stats.CHANGED and is_nearer:
-        return f"{what}, so other work on the host is a part of the change"
+        return f"{what}, so not every call changed as much"
     return ""
 
 
