@@ -220,6 +220,7 @@ def run_factor(number: int, turns: int = 1) -> float:
 def run_half_width(half: float, number: int, turns: int) -> float:
     """Half the 95 % interval of what differs between runs and not between launches, where that of
     the mean of launches is given. Launches of several turns differ in part for the same cause."""
+    turns = min(turns, number)
     between = 1 - (number / turns - 1) / (number - 1) if turns > 1 else 0.0
     return half * sqrt((1 + RUNS * number / turns) / (1 + RUNS * between) - 1)
 

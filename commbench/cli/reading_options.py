@@ -150,7 +150,7 @@ COMPARE = {
         "FORMAT", "text, markdown, html, json or csv.  [default: by the ending of FILE, else text]",
         type=str,
     ),
-    "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
+    "verbose": switch("Print all rows, more columns, and all warnings."),
     "plot": Option("FILE", "Draw one picture into a new file: .png, .svg, .pdf.", type=Path),
     "output": Option(
         "FILE|DIR", "New file: .txt, .md, .html or .json. Or a picture of each operation in this "

@@ -340,7 +340,7 @@ class JournalReader:
         )
         return Run(
             path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
-            tuple(self._checks), tuple(self._restarts), tuple(self._starts.values()),
+            tuple(self._checks), tuple(self._restarts), tuple(filter(None, self._starts.values())),
         )  # fmt: skip
 
 

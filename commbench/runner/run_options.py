@@ -159,7 +159,7 @@ class RunOptions(CallOptions):
         refused_by=("resume", "preflight"),
     )  # fmt: skip
     resume: str | None = _output(
-        "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
+        "RUN", "Continue a run that was cut off, or add launches: its folder or its label.",
         default=None, parse=str, reach=HERE, default_text="start a new run",
         refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip

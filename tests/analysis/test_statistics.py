@@ -22,6 +22,7 @@ from commbench.analysis.statistics import (
     median_ci,
     percentile,
     quantile_ranks,
+    run_half_width,
     summarise,
 )
 
@@ -210,6 +211,20 @@ def test_the_interval_of_launches_is_that_of_the_moderated_t(
 ) -> None:
     # Student's t is approximated, worst for few degrees of freedom.
     assert launch_half_width(logs, usual) == pytest.approx(half, rel=0.018)
+
+
+# Launches of variance 1 in runs of variance 1: the mean of 6 launches in one turn has 1/6 + 1; in
+# 2 turns 1/6 + 1/2, where launches differ by 1 + 1 - 2/5; in 6 turns all is seen in the launches.
+@pytest.mark.parametrize(
+    ("launches", "turns", "variance"),
+    [(6, 1, 7 / 6), (6, 2, (2 / 3) / 1.6), (6, 6, 1 / 6), (1, 1, 2), (1, 2, 2), (3, 1, 4 / 3)],
+)
+def test_runs_differ_as_much_as_launches_where_these_do_not_show_it(
+    launches: int, turns: int, variance: float
+) -> None:
+    half = 1 / sqrt(launches)
+    whole = hypot(half, run_half_width(half, launches, turns))
+    assert whole == pytest.approx(sqrt(variance))
 
 
 def test_the_interval_covers_that_of_several_launches_though_their_batches_agree() -> None:

@@ -27,10 +27,11 @@ from synthetic import synthetic_run
 from synthetic_journal import sealed
 
 from commbench import __version__
+from commbench.answers.compare.ratio import find_facts
 from commbench.cli.main import app
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.results.journal import Journal
-from commbench.results.journal_reader import read_progress
+from commbench.results.journal_reader import read_progress, read_run
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import RunEnd
 
@@ -269,6 +270,27 @@ def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.out == run_commbench(tmp_path, "show", "run").out
     assert contents(folder / JOURNAL) == before
+
+
+def test_runs_that_go_on_with_more_launches_are_compared_in_turns(tmp_path: Path) -> None:
+    asked = ["--sizes", "1K,64K", "--budget", "0.05", "--no-plots", "--cpu-mode", "plain"]
+    for label in ("one", "other"):
+        run_commbench(tmp_path, "run", *asked, "--label", label, "--output", label).good()
+    before = read_run(tmp_path / "one")
+    for label in ("one", "other"):
+        ended = run_commbench(tmp_path, "run", "--resume", label, "--launches", "5", "--no-plots")
+        assert "2 of 2 cases of launch 3 of 5 are finished" in ended.good().err
+    one, other = (read_run(tmp_path / label) for label in ("one", "other"))
+    assert (one.header.plan.launches, one.launches, len(one.starts)) == (5, 5, 5)
+    assert not one.incomplete
+    for own, earlier in zip(one.measurements, before.measurements, strict=True):
+        assert {batch.launch for batch in own.batches} == {0, 1, 2, 3, 4}
+        assert own.batches[: len(earlier.batches)] == earlier.batches
+    assert [facts.turns for facts in find_facts(one, other)] == [2, 2]
+    assert [facts.turns for facts in find_facts(before, other)] == [1, 1]
+    for number in ("3", "4"):
+        fewer = run_commbench(tmp_path, "run", "--resume", "one", "--launches", number)
+        assert f"--launches contradicts one: {number} here, 5 there" in fewer.err
 
 
 def test_options_that_contradict_the_run_and_what_is_no_run_are_refused(

@@ -1,9 +1,8 @@
-"""Intervals of ratios and of other figures against numbers worked out by hand, what an interval
-allows to say, and the rank test against p-values from tables and from counting."""
+"""Intervals of ratios and of other figures against numbers worked out by hand, and what an interval
+allows to say."""
 
 from __future__ import annotations
 
-from itertools import combinations
 from math import exp, hypot, inf, log
 
 import pytest
@@ -18,8 +17,8 @@ from commbench.stats import (
     decide,
     judge,
     known,
-    mann_whitney,
     ratio,
+    spread,
     student_tail,
 )
 
@@ -129,42 +128,8 @@ def test_the_whole_interval_decides_on_a_limit(
     assert judge(Estimate(*found), limit, is_least) == outcome
 
 
-# Mann and Whitney 1947, table I: P(U <= u) for sizes n, m; doubled here.
-EXACT = [
-    ([1, 2, 3], [4, 5, 6], 2 * 0.05), ([1, 2, 3, 4], [5, 6, 7, 8], 2 * 1 / 70),
-    ([1, 2, 3, 5], [4, 6, 7, 8], 2 * 2 / 70), ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], 2 * 1 / 252),
-    ([1, 4], [2, 3], 1.0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("first", "second", "expected"), EXACT)
-def test_exact_p_values_of_few_values(
-    first: list[float], second: list[float], expected: float
-) -> None:
-    assert mann_whitney(first, second) == pytest.approx(expected)
-    assert mann_whitney(second, first) == pytest.approx(expected)
-
-
-def test_ties_are_counted_as_they_are() -> None:
-    first, second = [1.0, 1.0, 2.0, 4.0], [2.0, 3.0, 4.0, 4.0, 5.0]
-    everything = first + second
-    rank = {v: sum(x < v for x in everything) + (everything.count(v) + 1) / 2 for v in everything}
-    observed = sum(rank[value] for value in first)
-    sums = [sum(rank[everything[i]] for i in chosen) for chosen in combinations(range(9), 4)]
-    below = sum(found <= observed for found in sums) / len(sums)
-    above = sum(found >= observed for found in sums) / len(sums)
-    assert mann_whitney(first, second) == pytest.approx(2 * min(below, above))
-
-
-def test_nothing_to_rank_and_nothing_but_ties_prove_nothing() -> None:
-    assert mann_whitney([], [1.0]) == 1.0
-    assert mann_whitney([2.0] * 30, [2.0] * 30) == 1.0
-
-
-def test_many_values_use_the_normal_distribution() -> None:
-    # U = 50 of 400, mean 200, variance 20 * 20 * 41 / 12: z = (150 - 0.5) / 36.97 = 4.044
-    assert mann_whitney(range(20), range(10, 30)) == pytest.approx(5.2e-5, rel=0.02)
-    # 11 against 10 without overlap: exact would be 2 / C(21, 10) = 5.7e-6; z = 3.838
-    assert mann_whitney(range(11), range(11, 21)) == pytest.approx(1.24e-4, rel=0.02)
-    # Ties: z = (150 - 120 - 0.5) / sqrt(12 (25 - (1320 + 2184) / (24 x 23))) = 1.972
-    assert mann_whitney([1] * 8 + [2] * 4, [1] * 3 + [2] * 9) == pytest.approx(0.0486, rel=0.01)
+def test_independent_errors_are_added_to_an_interval_as_squares() -> None:
+    found = spread(Estimate(2.0, 2 / exp(3.0), 2 * exp(3.0)), 4.0)
+    assert found == pytest.approx((2.0, 2 / exp(5.0), 2 * exp(5.0)))
+    assert spread(Estimate(2.0), 1.0) == Estimate(2.0)
+    assert spread(Estimate(2.0, 0.0, 3.0), 1.0).low == 0.0

@@ -69,8 +69,6 @@ COLUMNS: dict[str, Callable[[ratio.ComparedRow], Any]] = {
     "ratio": _of_ratio("ratio", "value"),
     "ratio_ci_low": _of_ratio("ratio", "low"),
     "ratio_ci_high": _of_ratio("ratio", "high"),
-    "p_value": lambda row: _rounded(row.p_value),
-    "units": attrgetter("units"),
     "verdict": attrgetter("verdict"),
     "reason": attrgetter("reason"),
     "time_p5_a_us": _of_side("a", "time_p5_us"),
@@ -196,7 +194,7 @@ class Comparison(Result, view="answers.compare.document"):
 
     def frame(self) -> DataFrame:
         """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
-        return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "units", "verdict", "reason"))
+        return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "verdict", "reason"))
 
 
 def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
@@ -221,11 +219,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
         row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
-        row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
-        if samples:
-            p_value, units = ratio.rank_test(*samples)
-            row = row._replace(p_value=p_value, units=units)
-        rows.append(row)
+        rows.append(row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other)))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))

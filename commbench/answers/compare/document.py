@@ -41,7 +41,6 @@ MOST_DIFFERENCES = 3
 """Differences of two runs in the first sentence."""
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
-SIGNIFICANCE = 0.05
 Warned = Sequence[tuple[str, run_notes.RowsWarning]]
 """Warnings, each with the name of its run."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
@@ -160,7 +159,7 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
     if pooled.verdict in stats.CHANGED and is_nearer:
-        return f"{what}, so other work on the host is a part of the change"
+        return f"{what}, so not every call changed as much"
     return ""
 
 
@@ -266,7 +265,6 @@ ROW_COLUMNS = (
     Column("B/A", _if_compared("ratio"), cells.RATIO),
     Column("95 %\ninterval", _if_compared("ratio"), cells.RATIO_INTERVAL, 8),
     *P5_COLUMNS,
-    Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
     Column("waited\nfor a core", attrgetter("waited"), cells.TEXT, 9),
 )
@@ -326,15 +324,10 @@ def of_runs(found: Comparison) -> str:
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide, and
     for what a column says; and the rows that only one side has."""
-    unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
     concerned: dict[str, list[Any]] = stats.collect(
-        (why, row.a)
+        (row.reason, row.a)
         for row in found.rows
-        for why, applies in (
-            (row.reason, row.reason not in ("", OVERLAP) and not row.waited),
-            (unsure, row.verdict in stats.CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
-        )
-        if applies
+        if row.reason not in ("", OVERLAP) and not row.waited
     )
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]

@@ -106,13 +106,14 @@ def ratio_panels(
     if limit > 1:
         name = f"limit: {limit:g} times as long"
         marks.append(Mark(Look(pictures.LIMIT, dashes=(5, 2), width=1.2), limit, name=name))
-    doubts = {UNDECIDED: f": {UNDECIDED}"}
+    together = "several sizes taken together"
     whole, end = Look(pictures.INK, width=1.6), Look(pictures.INK, width=0.7, dashes=(4, 2))
+    doubtful = f"{together}: {UNDECIDED}", Look(pictures.GREY, width=1.6)
     ranges = [
         Series(name, look, [(size, Estimate(value)) for size in (low, high)], has_band=False)
         for _, low, high, rows, ratio, verdict, *_ in pooled
         for name, look, value in (
-            (f"several sizes taken together{doubts.get(verdict, '')}", whole, ratio.value),
+            (*(doubtful if verdict == UNDECIDED else (together, whole)), ratio.value),
             ("their 95 % interval", end, ratio.low),
             ("their 95 % interval", end, ratio.high),
         )

@@ -1,15 +1,9 @@
 """The ratio of the times of two rows of one case: its interval, its verdict, and what else there
-is to know of it.
-
-The rank test beside it ranks launches or batches, not samples: samples of one batch are not
-independent. A launch is an experimental factor of its own (Hunold and Carpen-Amarie, TPDS 2016). So
-the test ranks the medians of launches where both sides have enough, otherwise the medians of
-batches: other cases were measured between two batches of a case.
-"""
+is to know of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import exp, hypot, log, sqrt
 from operator import itemgetter, mul
@@ -22,7 +16,6 @@ from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
-from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Measurement, Run
 from commbench.stats import Estimate
 from commbench.views.formats import fields_of
@@ -31,8 +24,6 @@ OVERLAP = "the interval reaches over the tolerance"
 HOST = "the host itself differs; without that {}"
 """Why what the same host would decide is undecided."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
-FEWEST = 4
-"""With three values against three, no rank test can reach 5 %."""
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 
 
@@ -93,10 +84,6 @@ class ComparedRow(NamedTuple):
     """Why it is `undecided` or `not compared`, or that no interval is known; empty for others."""
     samples: tuple[Measurement, Measurement] | None = None
     """Both sides with their samples; None where a run has none."""
-    p_value: float | None = None
-    """The p-value of the rank test, which does not decide; None where there is none."""
-    units: str = ""
-    """What the rank test ranked: `launches` or `batches`; empty where there is none."""
     host: HostEffect = NO_EFFECT
     """For which both ratios are widened."""
     runs: tuple[RunFacts, RunFacts] | None = None
@@ -146,7 +133,7 @@ def compare_rows(
     samples: tuple[Measurement, Measurement] | None = None,
     runs: tuple[RunFacts, RunFacts] | None = None,
 ) -> ComparedRow:  # fmt: skip
-    """The ratio of two rows of results, and the verdict on it; without a rank test."""
+    """The ratio of two rows of results, and the verdict on it."""
     row = ComparedRow(kind, a, b, None, stats.UNDECIDED, samples=samples, host=host, runs=runs)
     row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
@@ -194,19 +181,6 @@ def other_work(a: Any, b: Any) -> str:
     if a.part == COMMUNICATION or a.work == b.work:
         return ""
     return f"{a.work or 'nothing'} is computed in A, and {b.work or 'nothing'} in B"
-
-
-def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
-    """The p-value of a pair of rows, and what was ranked; None and empty where values are few."""
-    ranked: dict[str, Callable[[Measurement], Sequence[float]]] = {
-        "launches": lambda row: [*map(statistics.median, samples_by_launch(row))],
-        "batches": lambda row: statistics.medians(samples_of(row.batches)),
-    }
-    for name, values in ranked.items():
-        first, second = values(a), values(b)
-        if min(len(first), len(second)) >= FEWEST:
-            return stats.mann_whitney(first, second), name
-    return None, ""
 
 
 # What launches, runs and the host leave unsure, and many rows.

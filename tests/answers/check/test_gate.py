@@ -22,14 +22,13 @@ from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
 
-def test_a_rank_test_that_finds_no_difference_does_not_hide_a_slowdown() -> None:
+def test_a_slowdown_between_fast_and_slow_batches_is_found() -> None:
     # A run of batches that are fast or, less often, very slow; the other is always in between. The
-    # medians differ 39-fold beyond doubt, although half of the ranks of batches are mixed.
+    # medians differ 39-fold beyond doubt.
     fast, slow = [100e-6] * 40, [9e-3] * 2
     a = in_memory("a", [[fast] * 4 + [slow] * 3])
     b = in_memory("b", [[[3.9e-3] * 40] * 7])
     (row,) = compare(a, b).rows
-    assert row.p_value is not None and row.p_value > 0.05
     assert row.ratio.value == pytest.approx(39.0)
     gate = check(b, [parse_rule("max_slowdown", "10%")], a)
     assert (gate.outcome, gate.exit_code) == (FAIL, 1)

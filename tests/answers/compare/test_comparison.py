@@ -73,40 +73,21 @@ def test_a_comparison_by_hand(tmp_path: Path) -> None:
     assert (row.kind, row.a.size_bytes) == ("all_reduce float32 sum in_place", 1 << 20)
     assert row.ratio.value == pytest.approx(1.5)
     assert row.ratio.low < 1.5 < row.ratio.high
-    assert (row.units, row.verdict, row.reason) == ("batches", "slower", "")
-    # Ten batches against ten that all took longer: 2 / C(20, 10).
-    assert row.p_value == pytest.approx(2 / 184756)
+    assert (row.verdict, row.reason) == ("slower", "")
     assert (len(found.only_a), len(found.only_b)) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("files", "launches", "units", "p_value"),
-    [
-        # Four equal medians below four equal ones: the most extreme of C(8, 4) = 70 orders.
-        (("a", "b"), 4, "launches", 2 / 70),
-        (("a/results.csv", "b/results.csv"), 1, "", None),
-        (("a", "b/results.csv"), 1, "", None),
-    ],
+    ("files", "launches"),
+    [(("a", "b"), 4), (("a/results.csv", "b/results.csv"), 1), (("a", "b/results.csv"), 1)],
 )
-def test_launches_are_ranked_where_there_are_four_and_of_a_csv_intervals_decide(
-    tmp_path: Path, files: tuple[str, str], launches: int, units: str, p_value: float | None
+def test_runs_and_their_csv_files_have_the_same_verdict(
+    tmp_path: Path, files: tuple[str, str], launches: int
 ) -> None:
     for name, seconds in (("a", 1e-3), ("b", 2e-3)):
         synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s), launches=launches)
     rows = compare(*(load(tmp_path / file) for file in files)).rows
-    assert {(row.verdict, row.units) for row in rows} == {("slower", units)}
-    assert column(rows, "p_value") == [p_value and pytest.approx(p_value)] * 4
-
-
-def test_a_rank_test_overrules_no_interval() -> None:
-    # Intervals of 121 samples, nearly all alike, are far apart. But of four batches a side one
-    # overlaps: 2 of the 70 ways to choose four ranks are as extreme, on either side.
-    a = as_loaded_run(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
-    b = as_loaded_run(in_memory("b", [[*[[1.2e-3] * 40] * 3, [1.14e-3]]]))
-    (row,) = compare(a, b).rows
-    assert row.ratio.low == pytest.approx(1.2)
-    assert row.p_value == pytest.approx(4 / 70)
-    assert (row.verdict, row.reason) == ("slower", "")
+    assert column(rows, "verdict") == ["slower"] * 4
 
 
 def test_rows_without_a_counterpart_are_kept_and_listed(tmp_path: Path) -> None:
