@@ -190,7 +190,14 @@ def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
     starts = [run.starts if run else () for run in (a, b)]
     every = ((at, number, side) for side in (0, 1) for number, at in enumerate(starts[side]))
-    sides = [side for side, _ in groupby(sorted(every), itemgetter(2))]
+    began: list[int] = []
+    for _, same in groupby(sorted(every), itemgetter(0)):
+        order = [(number, side) for _, number, side in same]
+        # Other launches of one second have the order of fewest turns.
+        if {(number, 1 - side) for number, side in order} != {*order}:
+            order.sort(key=lambda each: began[-1:] != [each[1]])
+        began += [side for _, side in order]
+    sides = [side for side, _ in groupby(began)]
     turns = (sides.count(0), sides.count(1)) if all(starts) else (1, 1)
     known = (run.measurements if run and run.header.plan.launches > 1 else () for run in (a, b))
     spreads = (

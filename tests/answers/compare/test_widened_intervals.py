@@ -13,6 +13,7 @@ from synthetic import header, in_memory, plan, steady
 from commbench import __version__
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document
+from commbench.answers.compare.ratio import find_facts
 from commbench.results.schema import Run
 from commbench.views.formats import as_json
 
@@ -184,3 +185,12 @@ def test_versions_of_commbench_and_launches_that_differ_are_said_first() -> None
     words = f"commbench is {__version__} in old, 0.0.9 in new; old has 3 launches, new has 1."
     assert document(compare(old, new)).answer[0] == words
     assert document(compare(old, old)).answer[0].startswith("all_reduce")
+
+
+def test_launches_that_began_within_one_second_make_no_turns() -> None:
+    a, b = steady_run("a", 1e-4), steady_run("b", 1e-4)
+    a, b = a._replace(starts=("1", "2", "5", "6")), b._replace(starts=("2", "3", "6", "7"))
+    assert [facts.turns for facts in find_facts(a, b)] == [2, 2]
+    assert [facts.turns for facts in find_facts(b, a)] == [2, 2]
+    assert [facts.turns for facts in find_facts(a, b._replace(starts=("7",)))] == [1, 1]
+    assert [facts.turns for facts in find_facts(a, b._replace(starts=()))] == [1, 1]
