@@ -89,6 +89,15 @@ _LASTING = tuple(
 _ROUNDING = 2e-6
 
 
+def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """A name for each run; with its path where two runs have the same name."""
+    names = [run.name for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{name} ({run.path})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
 def _read_journal(path: Path) -> schema.Run:
     """The run of a journal. One without checksums is compared with the rows beside it, which were
     computed from it when it was whole."""

@@ -54,7 +54,7 @@ UNUSUAL = 2.6
 
 RUNS = 1.0
 """The variance between runs over that between launches of a run. In five series of 10 to 14 equal
-runs (gloo, two hosts with 2 cores) it was 0.1, 0.8, 0.8, 1.1 and 1.3 for the mean of all sizes."""
+runs (gloo, hosts with 2 cores) it was 0.1, 0.8, 0.8, 1.1 and 1.3 for the mean of all sizes."""
 
 
 class Summary(NamedTuple):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from commbench import __version__
 from commbench.analysis import environment
-from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names
 from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.answers.check import document as checking
 from commbench.answers.check.gate import GateResult
 from commbench.answers.compare import document as comparing
-from commbench.answers.compare.comparison import Comparison, distinct_names
+from commbench.answers.compare.comparison import Comparison
 from commbench.answers.show import run_document
 from commbench.answers.show.plan import plan_facts
 from commbench.answers.sweep.document import document as sweep_document

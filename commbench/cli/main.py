@@ -68,7 +68,10 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "nothing was finished: run the same command again")
         code = errors.Interrupted("").exit_code
-    except (BrokenPipeError, OutputClosedError, SystemExit):  # that one is Typer's, for its help
+    except (BrokenPipeError, OutputClosedError, SystemExit) as error:
+        # Typer exits where the reader of its help has gone.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         _give_up_output()
         code = 128 + signal.SIGPIPE
     except errors.CommbenchError as error:

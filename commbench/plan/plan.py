@@ -347,6 +347,10 @@ class Plan:
             needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
         return needed
 
+    def extended(self, launches: int) -> Plan:
+        """The plan with so many launches, where these are more."""
+        return replace(self, launches=max(self.launches, launches))
+
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values; from_json reads it back."""
         return {

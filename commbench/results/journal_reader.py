@@ -7,7 +7,6 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.cases import MOST_CASES
-from commbench.plan.plan import Plan
 from commbench.results import journal as lines
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
@@ -35,11 +33,6 @@ from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
 """Bytes. No run writes such a line; a larger file without line ends is not read into memory."""
-
-
-def extend(plan: Plan, launches: int) -> Plan:
-    """The plan of a run that is resumed with more launches."""
-    return replace(plan, launches=max(plan.launches, launches))
 
 
 class RunProgress(NamedTuple):
@@ -228,7 +221,7 @@ class JournalReader:
         if self.header is None:
             self.header, self._cases = header, header.plan.cases()
             self._is_imported = schema.is_imported(header)
-        elif header.plan != extend(self.header.plan, header.plan.launches):
+        elif header.plan != self.header.plan.extended(header.plan.launches):
             raise ValueError("a later launch has another plan")
         elif not header.resumed and header.launch != self.launch + 1:
             raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")

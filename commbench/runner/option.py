@@ -69,6 +69,8 @@ class Option(NamedTuple):
     """Who gets it: one of RANKS, USER, HERE."""
     is_fixed: bool | None = None
     """Whether a run has one value, also when it is resumed; default: if it is in the plan."""
+    may_grow: bool = False
+    """Whether a run that is resumed may have a larger value."""
     is_varied: bool = False
     """Whether `commbench sweep --vary` takes it."""
     refused_by: tuple[str, ...] = ()

@@ -84,6 +84,7 @@ class RunOptions(CallOptions):
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory.",
         default=None, plan="launches", default_text="3; 1 with --iters and --duration",
+        may_grow=True,
         limits=(1, 1000),
         refused_by=("measure", "sweep", "job"),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
 from commbench.results.journal import Journal
-from commbench.results.journal_reader import RunProgress, extend, read_progress, read_run
+from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
 from commbench.runner import launched_ranks
@@ -121,7 +121,7 @@ def find_resumable(options: RunOptions) -> RunProgress:
         raise RecordsError(f"{path} was imported and cannot be resumed", "measure it again")
     _require_agreement(options, progress.run)
     header = progress.run.header
-    plan = extend(header.plan, options.launches or 0)
+    plan = header.plan.extended(options.launches or 0)
     return progress._replace(run=progress.run._replace(header=header._replace(plan=plan)))
 
 
@@ -150,8 +150,7 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
             continue
         here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
         there = _recorded_value(option, header)
-        is_more = option.plan == "launches" and here > there
-        if here != there and not is_more:
+        if here != there and not (option.may_grow and here > there):
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
                 f"leave out {given.flag} to continue this run, or --resume to start a new one",

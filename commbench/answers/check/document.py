@@ -18,13 +18,13 @@ from commbench.analysis.diagnostics import (
     clearer,
     waited_sentences,
 )
+from commbench.analysis.load import distinct_names
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
-from commbench.answers.compare.comparison import distinct_names
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.store import HISTORY
-from commbench.answers.show.run_notes import warnings_section
+from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -57,7 +57,7 @@ def document(gate: GateResult) -> Document:
         causes = waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
     is_said = WAITED in said  # and what to do is below
     answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
-    warnings = comparing.run_warnings(gate.runs, gate.covers)
+    warnings = run_warnings(gate.runs, gate.covers)
     blocks = [
         warnings_section(warnings),
         Items(advice(gate), "What to do"),
@@ -302,7 +302,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "notes": comparing.launch_notes(gate.comparison) if gate.comparison else [],
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
-             "explanation": w.explanation} for run, w in comparing.run_warnings(gate.runs)
+             "explanation": w.explanation} for run, w in run_warnings(gate.runs)
         ],
         "advice": advice(gate),
         "rules": [

@@ -260,15 +260,6 @@ def _source(run: Run | LoadedRun) -> Path:
     return path.parent if path.name in (JOURNAL, RESULTS_CSV) else path
 
 
-def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
-    """A name for each run; with its path where two runs have the same name."""
-    names = [run.name for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{name} ({run.path})"
-        for name, run in zip(names, runs, strict=True)
-    ]
-
-
 def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
     """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
     for found in comparisons:

@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import diagnostics
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.load import LoadedRun
+from commbench.analysis.load import LoadedRun, distinct_names
 from commbench.analysis.row_names import format_range, name_rows, short_titles
-from commbench.analysis.rows import make_rows
 from commbench.answers.compare import ratio
-from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
+from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
-from commbench.results.schema import Run, is_imported, is_in_process
+from commbench.results.schema import is_imported, is_in_process
 from commbench.stats import Estimate
 from commbench.units import format_count
 from commbench.views import cells
@@ -41,8 +40,6 @@ MOST_DIFFERENCES = 3
 """Differences of two runs in the first sentence."""
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
-Warned = Sequence[tuple[str, run_notes.RowsWarning]]
-"""Warnings, each with the name of its run."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
 
 
@@ -60,7 +57,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
         answer = _answer(only)
-        warnings = run_notes.warnings_section(run_warnings([only.a, only.b]))
+        warnings = run_notes.warnings_section(run_notes.run_warnings([only.a, only.b]))
         return doc.Document(title, (), answer, [warnings, *_blocks(only)])
     sections: list[doc.Block] = [
         doc.Section(
@@ -71,7 +68,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     parts = zip(names, map(_counts, comparisons), strict=True)
     summary = [f"{name} against {first}: {part}." for name, part in parts]
     runs = [comparisons[0].a, *(each.b for each in comparisons)]
-    sections.insert(0, run_notes.warnings_section(run_warnings(runs)))
+    sections.insert(0, run_notes.warnings_section(run_notes.run_warnings(runs)))
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
@@ -192,7 +189,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
         ),
         doc.Text(
             f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."
-            f"{of_runs(found)}"
+            f"{_allowance(found)}"
         ),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
@@ -314,8 +311,8 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 # What limits the answer.
 
 
-def of_runs(found: Comparison) -> str:
-    """What the intervals of two runs cover, where they have any."""
+def _allowance(found: Comparison) -> str:
+    """That intervals allow for what differs between runs, where rows have any."""
     if not any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows):
         return ""
     return " Intervals allow for runs that differ as much as launches do."
@@ -391,32 +388,6 @@ def _can_continue(run: LoadedRun) -> bool:
     """Whether `--resume` adds launches to a run."""
     header = run.run and run.run.header
     return bool(header and not (is_in_process(header) or is_imported(header)))
-
-
-def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:
-    """The name of each run with each of its warnings about the cases that `covers` accepts, the
-    most important first; those that a results.csv names are without figures."""
-
-    def find(run: Run) -> list[run_notes.RowsWarning]:
-        return run_notes.find_warnings([row for row in make_rows(run) if covers(row.case)])
-
-    return [
-        (name, warning)
-        for name, run in zip(distinct_names(runs), runs, strict=True)
-        for warning in (find(run.run) if run.run else _recorded(run, covers))
-    ]
-
-
-def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_notes.RowsWarning]:
-    covered = filter(covers, run.rows) if "warnings" in run.columns else ()
-    named = Counter(row.warnings for row in covered)
-    texts = [({*text.split()}, number) for text, number in named.items()]
-    for one in diagnostics.DIAGNOSTICS:
-        concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))
-        if number := sum(concerned):
-            rows = f"{number} of {format_count(len(run.rows), 'row')}"
-            message = one.explanation.partition(". ")[0]
-            yield run_notes.RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
 def _csv(found: Comparison | Comparisons) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commbench.analysis.diagnostics import WAITED
-from commbench.answers.compare.comparison import Comparison, distinct_names
+from commbench.analysis.load import distinct_names
+from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.errors import UnavailableError

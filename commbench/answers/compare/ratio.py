@@ -188,24 +188,29 @@ def other_work(a: Any, b: Any) -> str:
 
 def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
-    starts = [run.starts if run else () for run in (a, b)]
-    every = ((at, number, side) for side in (0, 1) for number, at in enumerate(starts[side]))
-    began: list[int] = []
-    for _, same in groupby(sorted(every), itemgetter(0)):
-        order = [(number, side) for _, number, side in same]
-        # Other launches of one second have the order of fewest turns.
-        if {(number, 1 - side) for number, side in order} != {*order}:
-            order.sort(key=lambda each: began[-1:] != [each[1]])
-        began += [side for _, side in order]
-    sides = [side for side, _ in groupby(began)]
-    turns = (sides.count(0), sides.count(1)) if all(starts) else (1, 1)
     known = (run.measurements if run and run.header.plan.launches > 1 else () for run in (a, b))
     spreads = (
         statistics.spread_of(statistics.launch_logs(samples_by_launch(each)) for each in own)
         for own in known
     )
+    turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
     first, second = map(RunFacts, turns, spreads)
     return first, second
+
+
+def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
+    """In how many turns two runs were measured whose launches began at these times. Of launches
+    that began in one second, those with the same numbers in both runs alternate; others have the
+    order of fewest turns."""
+    every = ((at, number, side) for side in (0, 1) for number, at in enumerate((a, b)[side]))
+    began: list[int] = []
+    for _, same in groupby(sorted(every), itemgetter(0)):
+        order = [(number, side) for _, number, side in same]
+        if {(number, 1 - side) for number, side in order} != {*order}:
+            order.sort(key=lambda each: began[-1:] != [each[1]])
+        began += [side for _, side in order]
+    sides = [side for side, _ in groupby(began)]
+    return sides.count(0), sides.count(1)
 
 
 def half_of_launches(
@@ -213,7 +218,8 @@ def half_of_launches(
 ) -> tuple[float, int]:
     """Half the interval of the weighted log times of rows on one side, A (0) or B (1), by its
     launches, and their number; by their number alone where a row has no samples or lacks a launch,
-    and 0 where it is not known. `fraction` is the quantile that the times are."""
+    and 0 where it is not known. `fraction` is the quantile that the times are. A single row differs
+    at least as those of its run do; the launches of a mean differ by less."""
     own = [(row.a, row.b)[side] for row in rows]
     samples = [row.samples[side] for row in rows if row.samples]
     logs = [statistics.launch_logs(samples_by_launch(each), fraction) for each in samples]

@@ -9,13 +9,13 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from commbench.answers.compare.document import run_warnings
 from commbench.answers.fleet import fleet as judged
 from commbench.answers.fleet.fleet import FleetResult, Group, Node
 from commbench.answers.fleet.nodes import Past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES
 from commbench.answers.history.document import causes_text, rows_of
 from commbench.answers.history.steps import FEWEST
+from commbench.answers.show.run_notes import run_warnings
 from commbench.output.text import list_some
 from commbench.stats import Estimate
 from commbench.units import format_count, format_rough_percent, format_share, format_times_up

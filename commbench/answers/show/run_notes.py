@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
 from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
+from commbench.analysis.load import LoadedRun, distinct_names
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.analysis.rows import ResultRow
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import median
 from commbench.output.text import list_some
 from commbench.results.run_folder import RESULTS
@@ -76,6 +78,34 @@ def find_warnings(
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
         warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings
+
+
+def run_warnings(
+    runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
+) -> list[tuple[str, RowsWarning]]:
+    """The name of each run with each of its warnings about the cases that `covers` accepts, the
+    most important first; those that a results.csv names are without figures."""
+
+    def find(run: Run) -> list[RowsWarning]:
+        return find_warnings([row for row in make_rows(run) if covers(row.case)])
+
+    return [
+        (name, warning)
+        for name, run in zip(distinct_names(runs), runs, strict=True)
+        for warning in (find(run.run) if run.run else _recorded(run, covers))
+    ]
+
+
+def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
+    covered = filter(covers, run.rows) if "warnings" in run.columns else ()
+    named = Counter(row.warnings for row in covered)
+    texts = [({*text.split()}, number) for text, number in named.items()]
+    for one in DIAGNOSTICS:
+        concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))
+        if number := sum(concerned):
+            rows = f"{number} of {format_count(len(run.rows), 'row')}"
+            message = one.explanation.partition(". ")[0]
+            yield RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
 def warnings_section(
