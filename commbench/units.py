@@ -197,7 +197,7 @@ def format_bytes(size_bytes: int) -> str:
 
 def _scale(size_bytes: int) -> tuple[str, str]:
     """A number and K, M or G, where two decimals express the size exactly; else the bytes."""
-    for suffix, shift in (("G", 30), ("M", 20), ("K", 10)):
+    for suffix, shift in (("T", 40), ("G", 30), ("M", 20), ("K", 10)):
         whole, rest = divmod(size_bytes * 100, 1 << shift)
         if size_bytes >= 1 << shift and not rest:
             return f"{whole / 100:.2f}".rstrip("0").rstrip("."), suffix
@@ -207,7 +207,7 @@ def _scale(size_bytes: int) -> tuple[str, str]:
 def format_about(size_bytes: float, *ends: float) -> str:
     """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`; with the
     ends of an interval in the same unit: `270 KiB (210 … 340)`."""
-    units = (("GiB", 30), ("MiB", 20), ("KiB", 10))
+    units = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
     unit, shift = next((u for u in units if size_bytes >= 1 << u[1]), ("B", 0))
     decimals = int(size_bytes < 10 << shift)
     value, *texts = (f"{each / (1 << shift):.{decimals}f}" for each in (size_bytes, *ends))

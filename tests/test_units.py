@@ -17,7 +17,8 @@ from commbench.errors import UsageError
 from commbench.runner.run_options import parse_duration
 from commbench.views import cells
 
-SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30}
+SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30, "T": 40,
+          "TiB": 40}  # fmt: skip
 thorough = settings(deadline=None, max_examples=150)
 quick = settings(deadline=None, max_examples=60)
 
@@ -229,7 +230,7 @@ WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
     units.format_size: {
         1: "1", 8: "8", 1023: "1023", 1024: "1K", 1025: "1025", 1536: "1.5K", 10240: "10K",
         1 << 20: "1M", 3 << 19: "1.5M", 100 << 20: "100M", (1 << 20) + 1: "1048577",
-        1 << 30: "1G", units.LARGEST_SIZE: "1048576G",
+        1 << 30: "1G", units.LARGEST_SIZE: "1024T",
     },
     units.format_sizes: {  # equal steps are a range
         (1024, 2048, 4096): "1K-4K", (1024, 2048): "1K,2K", (1024, 4096, 16384): "1K-16K:x4",

@@ -152,9 +152,9 @@ def _spread(values: Sequence[float]) -> float | None:
     return max(values) / min(values) - 1 if len(values) > 1 and min(values) else None
 
 
-def ranks_per_core(row: ResultRow) -> float | None:
+def ranks_per_core(header: RunHeader) -> float | None:
     """The most ranks that share a core, on any host; None on devices other than the CPU."""
-    return _ranks_per_core(row.header.ranks) if row.header.plan.device == "cpu" else None
+    return _ranks_per_core(header.ranks) if header.plan.device == "cpu" else None
 
 
 @lru_cache(maxsize=16)
@@ -172,7 +172,7 @@ def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
 def overlap_threads_per_core(row: ResultRow) -> float | None:
     """For a rank on a CPU that communicates and computes at once, the threads that share a core:
     that of the rank, and that of its backend. None for other rows."""
-    ranks = ranks_per_core(row) if row.measurement.case.part == AT_ONCE else None
+    ranks = ranks_per_core(row.header) if row.measurement.case.part == AT_ONCE else None
     return None if ranks is None else 2 * ranks
 
 

@@ -32,6 +32,8 @@ PRECISION = 0.02
 BUDGET_S = 2.0
 MINUTE_S = 60.0
 _RUN_DOCTOR = "run `commbench doctor`"
+_REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
+"""What keeps other programs from the cores of ranks, and who may use it."""
 
 
 class Diagnostic(NamedTuple):
@@ -172,14 +174,23 @@ def more_precisely(header: RunHeader | None = None) -> str:
     return more_time(header, **values, precision=f"{100 * precision:g}%")
 
 
+def _may_use_realtime(header: RunHeader) -> bool:
+    """Whether another measurement of ranks on CPUs would wait less for other programs: each has a
+    core, and commbench, which starts them, had not chosen that mode."""
+    return (
+        header.plan.device == "cpu"
+        and header.plan.cpu_mode != "realtime"
+        and not is_in_process(header)
+        and (figures.ranks_per_core(header) or 0.0) <= 1.0
+    )
+
+
 def clearer(header: RunHeader | None, both: bool = True) -> str:
     """What to do where intervals are too wide for a verdict."""
-    is_plain = header and header.plan.device == "cpu" and header.plan.cpu_mode != "realtime"
-    mode = ", or add --cpu-mode realtime (CAP_SYS_NICE or root)"
     return (
         f"For a clearer answer measure {'both ' * both}again with "
         f"`{more_precisely(header)}` on a quiet host (`commbench doctor`)"
-        f"{mode if is_plain and header and not is_in_process(header) else ''}"
+        f"{f', or add {_REALTIME}' if header and _may_use_realtime(header) else ''}"
     )
 
 
@@ -187,7 +198,9 @@ MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
-WAITED_HINT = "Use an idle host, more cores or another CPU mode: `commbench doctor`."
+WAITED_HINT = (
+    f"Use an idle host, a core for each rank, or {_REALTIME}; `commbench doctor` tries every mode."
+)
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -217,6 +230,9 @@ _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "more_rounds": lambda _: write_options(None, rounds=FEW_LAUNCHES),
     "memory": lambda header: write_options(header, memory="all"),
     "timing": lambda header: write_options(header, timing=PIPELINED),
+    "less_waiting": lambda header: (
+        "try --cpu-mode realtime" if _may_use_realtime(header) else _RUN_DOCTOR
+    ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR
     ),
@@ -248,7 +264,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _named("faults", lambda header: [
         f"{n} rose by {by}" for n, by in figures.risen_counters(header).items()]),
     _named("far_from_gpu", lambda header: [f"rank {rank}" for rank in figures.far_ranks(header)]),
-    _diagnostic("too_few_cores", figures.ranks_per_core, 1.0),
+    _diagnostic("too_few_cores", lambda row: figures.ranks_per_core(row.header), 1.0),
     _diagnostic("overlap_cores", figures.overlap_threads_per_core, 1.0, "too_few_cores"),
     _diagnostic("not_symmetric", figures.shown_asymmetric, 0),
     _diagnostic("throttled", lambda row: row.interference.throttled_share, 0.01),

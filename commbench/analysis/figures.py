@@ -33,7 +33,7 @@ import binascii
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from math import inf, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -215,29 +215,31 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     its peak. Hockney defines it by the asymptotic bandwidth of a fitted line (Parallel Computing
     20, 1994, p. 389: "The communication challenge for MPP"); here the peak is the highest measured
     bandwidth. Between the two measured sizes on either side, the logarithm of the bandwidth is
-    taken as linear in the logarithm of the size. Of sizes more than FAR_APART, nothing is known
-    between them, so they are the ends of its interval.
+    taken as linear in the logarithm of the size. Its interval is that of all rows up to the peak,
+    which may reach half of it or not. Of sizes more than FAR_APART, nothing is known between them,
+    so the interval has both.
     """
     timed = sorted(
         (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
     )
     curve = [(r.measurement.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
-    speeds = {size: _busbw(row) for size, _, row in curve}
     small = (row for row in timed if row.measurement.case.size_bytes <= LARGEST_LATENCY)
     latency = min(small, key=lambda row: row.time.median if row.time else inf, default=None)
     if not curve:
         return CurveSummary(latency, None, None)
-    size, most, peak = max(curve, key=lambda point: point[1])
-    rising = [(s, busbw) for s, busbw, _ in curve if s <= size]
-    for (low_size, low), (high_size, _) in reversed([*pairwise(rising)]):
-        if low < most / 2:
-            steps = speeds[size], speeds[low_size], speeds[high_size]
-            half = combine_ratio(partial(_crossing, low_size, high_size), *steps)
-            if half and high_size > FAR_APART * low_size:
-                half = Estimate(half.value, low_size, high_size)
-            return CurveSummary(latency, peak, half)
-    is_known = len(curve) > 1
-    return CurveSummary(latency, peak, Estimate(rising[0][0]) if is_known else None, is_known)
+    largest, _, peak = max(curve, key=lambda point: point[1])
+    if len(curve) == 1:
+        return CurveSummary(latency, peak, None)
+    rising = [(size, _busbw(row)) for size, _, row in curve if size <= largest]
+    sizes = [size for size, _ in rising]
+    below = _last_below_half([speed.value for _, speed in rising])
+    if below is None:
+        return CurveSummary(latency, peak, Estimate(sizes[0]), True)
+    half = combine_ratio(partial(_half_size, sizes), *(speed for _, speed in rising))
+    if sizes[below + 1] > FAR_APART * sizes[below]:
+        low, high = half.ends if half.has_interval else (half.value, half.value)
+        half = Estimate(half.value, min(low, sizes[below]), max(high, sizes[below + 1]))
+    return CurveSummary(latency, peak, half)
 
 
 def _busbw(row: ResultRow) -> Estimate:
@@ -246,11 +248,18 @@ def _busbw(row: ResultRow) -> Estimate:
     return row.time.estimate.map(lambda time: row.busbw_at(time) or 0.0)
 
 
-def _crossing(low_size: int, high_size: int, most: float, low: float, high: float) -> float:
-    """The size between two at which the bandwidth is half of the most; one of both where it is
-    beyond them."""
-    part = log(most / 2 / low) / log(high / low) if high > low else 1.0
-    return float(low_size * (high_size / low_size) ** min(max(part, 0.0), 1.0))
+def _last_below_half(speeds: Sequence[float]) -> int | None:
+    """The index of the last speed below half of the last one; None where there is none."""
+    return max((i for i, speed in enumerate(speeds) if speed < speeds[-1] / 2), default=None)
+
+
+def _half_size(sizes: Sequence[int], *speeds: float) -> float:
+    """The size from which on the bandwidth is at least half of the last one, between the two on
+    either side; the first size where all are."""
+    if (below := _last_below_half(speeds)) is None:
+        return float(sizes[0])
+    (size, low), (next_size, high) = list(zip(sizes, speeds, strict=True))[below : below + 2]
+    return float(size * (next_size / size) ** (log(speeds[-1] / 2 / low) / log(high / low)))
 
 
 def interpolate(points: Sequence[tuple[float, float]], size: float) -> float | None:

@@ -248,7 +248,7 @@ TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
         ("faults", with_faults(3), "mlx5_0:1 link_downed rose by 2 and 2 more; the link went down"),
         ("far_from_gpu", far_from_gpus(1), "rank 2 may run far from its GPU"),
         ("gpu_throttled", on_gpus(0.5), "(power cap)"),
-        ("stalls", clean(*batches((MS,) * 9 + (9 * MS,))), "`commbench doctor`"),
+        ("stalls", clean(*batches((MS,) * 9 + (9 * MS,))), "--cpu-mode realtime"),
         ("skew", clean(*steady(entry_skew_s=0.5 * MS)), "50 % of the"),
         ("skew", clean(*steady(entry_skew_s=3 * MS)), "3 times the"),
     ],
@@ -309,14 +309,14 @@ def test_a_warning_that_another_one_explains_is_neither_shown_nor_recorded() -> 
 def test_ranks_share_a_core_by_number_or_by_pinning(
     cores: list[tuple[int, ...]], expected: float | None
 ) -> None:
-    assert ranks_per_core(clean(ranks=ranks(*cores))) == expected
+    assert ranks_per_core(clean(ranks=ranks(*cores)).header) == expected
 
 
 def test_the_most_crowded_host_counts_and_cores_of_different_hosts_are_different() -> None:
     here, there = ranks((0,), (1,)), (RankInfo(2, "other", 1, "cpu", (0,)),)
-    assert ranks_per_core(clean(ranks=here + there)) == 1.0
-    assert ranks_per_core(clean(ranks=here + there * 2)) == 2.0
-    assert ranks_per_core(clean(ranks=here * 2, backend="nccl", device="cuda")) is None
+    assert ranks_per_core(clean(ranks=here + there).header) == 1.0
+    assert ranks_per_core(clean(ranks=here + there * 2).header) == 2.0
+    assert ranks_per_core(clean(ranks=here * 2, backend="nccl", device="cuda").header) is None
 
 
 def test_precision_that_nobody_asked_for_is_not_missed() -> None:

@@ -225,6 +225,21 @@ def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None
     assert (above.half, above.is_below) == (Estimate(64), True)
 
 
+def test_every_row_that_may_lie_below_half_of_the_peak_widens_the_half_bandwidth_size() -> None:
+    def find_half(uncertain: list[float]) -> Estimate:
+        seconds = {64: [64.0], 128: [21.0], 256: uncertain, 512: [51.2]}
+        found = summarise_curve([
+            row(*batches(*([time] for time in times * (9 // len(times)))),
+                operations=("broadcast",), sizes=(size,))
+            for size, times in seconds.items()
+        ])  # fmt: skip
+        assert found.half and 64 < found.half.value < 128
+        return found.half
+
+    assert find_half([40.0]).ends[1] < 128
+    assert 256 < find_half([40.0, 40.0, 60.0]).ends[1] < 512  # perhaps 4.3 bytes/s of 10
+
+
 def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
     barrier = summary({1024: 1e-4}, "barrier")
     assert (barrier.peak, barrier.half) == (None, None)
