@@ -227,7 +227,6 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "more_time": more_time,
     "more_launches": lambda header: more_launches(header.plan.launches),
-    "more_rounds": lambda _: write_options(None, rounds=FEW_LAUNCHES),
     "memory": lambda header: write_options(header, memory="all"),
     "timing": lambda header: write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (

@@ -90,6 +90,21 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
     )
 
 
+def test_a_complete_sweep_gets_more_rounds_and_a_plot(
+    commbench: Commbench, swept: tuple[Ended, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(swept[1] / "swept", tmp_path / "swept")
+    ended = commbench("sweep", "--resume", "swept", "--rounds", "3")
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith("2 settings x 3 rounds = 6 runs, 4 of them measured before;")
+    for mode in ("quiet", "plain"):
+        assert (tmp_path / "swept" / f"cpu-mode={mode}" / "round-3" / "run.jsonl").exists()
+    fewer = commbench("sweep", "--resume", "swept", "--rounds", "2")
+    assert (fewer.code, fewer.err.splitlines()[0]) == (2, "error: --rounds is 2")
+    plotted = commbench("plot", "swept", "-o", "sweep.png")
+    assert plotted.code == 0 and (tmp_path / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
     process = start_command(
         tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "1000000",
