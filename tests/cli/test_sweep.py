@@ -101,8 +101,10 @@ def test_a_complete_sweep_gets_more_rounds_and_a_plot(
         assert (tmp_path / "swept" / f"cpu-mode={mode}" / "round-3" / "run.jsonl").exists()
     fewer = commbench("sweep", "--resume", "swept", "--rounds", "2")
     assert (fewer.code, fewer.err.splitlines()[0]) == (2, "error: --rounds is 2")
-    plotted = commbench("plot", "swept", "-o", "sweep.png")
-    assert plotted.code == 0 and (tmp_path / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+    plotted = commbench("plot", "swept", "-o", "pictures")
+    assert plotted.code == 0, plotted.err
+    pictures = [path.read_bytes()[:4] for path in (tmp_path / "pictures").glob("*.png")]
+    assert len(pictures) == 2 and set(pictures) == {b"\x89PNG"}
 
 
 def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
