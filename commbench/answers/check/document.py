@@ -19,7 +19,14 @@ from commbench.analysis.diagnostics import (
     waited_sentences,
 )
 from commbench.analysis.load import distinct_names
-from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
+from commbench.answers.check.gate import (
+    NO_VERDICT,
+    UNCHECKED,
+    GateResult,
+    RowCheck,
+    RuleResult,
+    find_ranges,
+)
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import HOST
@@ -220,6 +227,10 @@ def rule_notes(result: RuleResult) -> list[str]:
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
         found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
+    if together := result.checks.with_range:
+        rows = format_count(together, "row")
+        text = "Passed only with the other sizes of the range: {} (`--undecided fail` allows none)."
+        found.append(text.format(rows))
     if result.checks and not result.checks.others:
         closest = max(result.checks, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
@@ -253,10 +264,15 @@ def advice(gate: GateResult) -> list[str]:
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     if gate.comparison and not absent:
+        rules = [result.rule for result in found if result.rule.limit.needs_baseline]
+        strict = min(rules, key=attrgetter("value"), default=None)
         cases = {check.case for check in noisy}
         rows = [row for row in gate.comparison.rows if row.b.case in cases]
-        limit = min((r.rule.value for r in found if r.rule.limit.needs_baseline), default=1.0) - 1
-        again = comparing.clearer(gate.comparison, rows, limit)
+        ranges = [
+            each for each in (find_ranges(strict, gate.comparison) if strict else ())
+            if any(map(each.covers, rows))
+        ]  # fmt: skip
+        again = comparing.clearer(gate.comparison, ranges, strict and strict.value - 1)
     return _texts(gate, applies, again)
 
 

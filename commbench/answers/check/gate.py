@@ -22,7 +22,7 @@ from commbench.answers.check.rules import Rule
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import other_work, why_undecided
+from commbench.answers.compare.ratio import ComparedRow, other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
@@ -63,6 +63,8 @@ class RowCheck(NamedTuple):
     reason: str = ""
     """Why there is no estimate, or why the row is undecided although the limit may lie outside the
     interval."""
+    is_with_range: bool = False
+    """Whether it passes only with its range of sizes, whose ratio adds to its own."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
@@ -109,12 +111,13 @@ class Checks(Collection[RowCheck]):
         self._make = make
         self.others: list[RowCheck] = []
         """The rows that do not pass."""
-        self.passed = self.without_interval = 0
+        self.passed = self.with_range = self.without_interval = 0
         for check in make():
             found = check.estimate
             self.without_interval += found is not None and not found.has_interval
             if check.outcome == PASS:
                 self.passed += 1
+                self.with_range += check.is_with_range
             else:
                 self.others.append(check)
 
@@ -247,18 +250,17 @@ def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> 
     return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
 
 
-def _slow_ranges(rule: Rule, comparison: Comparison | None) -> list[PooledRatio]:
-    """The ranges of sizes that are beyond a limit which is the same for all rows."""
+def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
+    """The ranges of sizes under a limit which is the same for all rows, each with its verdict."""
     if comparison is None or rule.of_row:
-        return []
+        return ()
     rows = tuple(row for row in comparison.rows if rule.covers(row.a))
-    ranges = replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
-    return [each for each in ranges if each.verdict == SLOWER]
+    return replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
 
 
 def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
     together = cache(partial(_count_judged, rule, run, comparison))
-    slow_ranges = cache(partial(_slow_ranges, rule, comparison))
+    ranges = cache(partial(find_ranges, rule, comparison))
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
             yield _hold_together(_check_row(rule, row, row), row, together)
@@ -269,8 +271,9 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for compared in comparison.rows:
         if rule.covers(compared.a):
             found = _check_row(rule, compared, compared.b, compared.a)
-            is_slow = found.is_beyond and any(each.covers(compared) for each in slow_ranges())
-            yield found if is_slow else _hold_together(found, compared, together)
+            if found.outcome == UNDECIDED or found.is_beyond:
+                found = _judge_with_range(found, compared, ranges(), together)
+            yield found
     for row in filter(rule.covers, comparison.only_a):
         yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
     for row in filter(rule.covers, comparison.only_b):
@@ -328,9 +331,24 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
-    if not doubt and is_wide and (baseline or outcome == UNDECIDED):
-        doubt = WIDE + ", even within the limit" * (outcome == PASS)
+    doubt = doubt or WIDE * (is_wide and outcome == UNDECIDED)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
+
+
+def _judge_with_range(
+    check: RowCheck, row: ComparedRow, ranges: Sequence[PooledRatio], together: Callable[[], int]
+) -> RowCheck:
+    """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
+    range fails, too. It passes where its value is within the limit, and its interval is so with its
+    range, unless each row is to pass by itself (`--undecided fail`), or runs are not known."""
+    own, rule = next((each for each in ranges if each.covers(row)), None), check.rule
+    if check.is_beyond and own and own.verdict == SLOWER:
+        return check
+    may_pass = check.reason in ("", WIDE) and row.runs and rule.undecided != FAIL
+    found = own.ratio_of(row) if own and may_pass and check.excess <= 1 else None
+    if found and judge(found, rule.value, rule.limit.is_least) == PASS:
+        return check._replace(outcome=PASS, estimate=found, reason="", is_with_range=True)
+    return _hold_together(check, row, together)
 
 
 def _hold_together(check: RowCheck, row: Any, together: Callable[[], int]) -> RowCheck:
@@ -350,7 +368,7 @@ def _hold_together(check: RowCheck, row: Any, together: Callable[[], int]) -> Ro
 
 
 def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
-    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched)
+    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched=is_unmatched)
 
 
 def _has_time(row: Any) -> bool:

@@ -356,32 +356,32 @@ def launches_of(run: LoadedRun) -> int | None:
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
-    rows = [row for row in found.rows if any(pooled.covers(row) for pooled in unsure)]
-    if not unsure:
-        return []
-    return [f"{clearer(found, rows, found.tolerance)} Or allow more (--tolerance)."]
+    return [f"{clearer(found, unsure)} Or allow more (--tolerance)."] if unsure else []
 
 
 MOST_LAUNCHES = 32
 """Launches of a run that are proposed, at most."""
 
 
-def clearer(found: Comparison, rows: Sequence[ComparedRow], limit: float) -> str:
-    """What to do for a clearer answer on these rows, and what they would show then. `limit` is the
-    change that is to be seen: half of it, since equal runs may differ by up to it, too."""
+def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
+    """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
+    that of a check, as a fraction: equal runs pass it if the ratio and its interval are within."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(launches_of(run) or 0 for run in runs))
     if number > MOST_LAUNCHES or not all(map(_can_continue, runs)) or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
     commands = (f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs)
     said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
-    within = [known for row in rows if (known := ratio.foresee(row, number))]
-    if not rows or len(within) < len(rows):
+    shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
+    if not shown or None in shown:
         return said
-    most, allowed = ceil(200 * max(within)), f"{100 * limit:g} %"
-    if most <= 100 * limit:
-        return f"{said} Then a change of {allowed} would show."
-    return f"{said} Then a change of {most} % would show, one of {allowed} would not."
+    most = max(filter(None, shown))
+    said += f" If launches differ as before, a change then shows from {1 + most:.2f} times"
+    if limit is None:
+        return f"{said}."
+    passes = (1 + most) ** 2 - 1  # the ratio of equal runs is as far from 1 as half its interval
+    least = f"a limit of {ceil(100 * passes)} %" if passes > limit else "this one"
+    return f"{said}, and equal runs pass {least}."
 
 
 def _can_continue(run: LoadedRun) -> bool:

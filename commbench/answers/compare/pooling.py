@@ -19,6 +19,14 @@ changes all of them. So the interval covers at least that of the launches: each 
 launch, one value, the mean of the log medians of its rows with the weights above, and
 statistics.launch_half_width of these values. It never reaches beyond the intervals of all rows.
 Then what differs between runs is added, as for a row (ratio.widen).
+
+A row is known better with its range than by itself (the empirical Bayes estimate; Raudenbush and
+Bryk, Journal of Educational Statistics 10, 1985). With B = tau^2 / (tau^2 + v) and I half the
+interval of the range:
+
+    row   = pooled + B (y - pooled)       interval = row +- sqrt(I^2 + (1.96)^2 B v)
+
+So where rows differ by no more than their intervals explain, each has the ratio of its range.
 """
 
 from __future__ import annotations
@@ -79,10 +87,36 @@ class PooledRatio(NamedTuple):
     """For which both ratios are widened."""
     without_host: str = ""
     """The verdict without that, where it is undecided for that alone."""
+    between: float = 0.0
+    """tau^2: the variance between the log ratios of its rows that their intervals do not
+    explain."""
 
     def covers(self, row: ComparedRow) -> bool:
         """Whether it is of a row."""
         return row.kind == self.kind and self.low_bytes <= named_bytes(row.a) <= self.high_bytes
+
+    def ratio_of(self, row: ComparedRow) -> Estimate | None:
+        """The ratio of one of its rows as far as the others tell it, too, by the formula above;
+        None where an interval is not known."""
+        found, plain = _log_ratio(row, "time"), self.host.without(self.ratio)
+        if not (found and plain and plain.has_interval and plain.ends[0]):
+            return None
+        mean, low, high = map(log, (plain.value, *plain.ends))
+        part = self.between / (self.between + found.variance)
+        value, own = mean + part * (found.value - mean), Z * sqrt(part * found.variance)
+        ends = value - hypot(mean - low, own), value + hypot(high - mean, own)
+        return row.host.widen(Estimate(*map(exp, (value, *ends))))
+
+    def foresee(self, row: ComparedRow, number: int) -> float | None:
+        """The smallest difference with so many launches of each run and twice as many turns; `row`
+        is one of its rows. None where a run has only one launch, or that is not known."""
+        launches, shown = (row.a.launches, row.b.launches), self.smallest_difference
+        if not (shown and row.runs and min(each or 0 for each in launches) > 1):
+            return None
+        turns = [run.turns for run in row.runs]
+        now = hypot(*map(statistics.run_factor, launches, turns))
+        then = sqrt(2) * statistics.run_factor(number, 2 * min(turns))
+        return float((1 + shown) ** (then / now)) - 1
 
     @property
     def reason(self) -> str:
@@ -126,8 +160,9 @@ class PooledRatio(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
         return fields_of(
-            self, "smallest_difference", "reason", without=("others", "degrees", "host")
-        )
+            self, "smallest_difference", "reason",
+            without=("others", "degrees", "host", "between"),
+        )  # fmt: skip
 
 
 class _LogRatio(NamedTuple):
@@ -204,10 +239,10 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     )
     effects = [row.host for row in rows]
     host = HostEffect(min(e.least for e in effects), max(e.most for e in effects))
-    pooled = _pool_logs(known, 0.5, host)
+    pooled, between = _pool_logs(known, 0.5, host)
     if pooled is None:  # no row has an interval
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
-    undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host)
+    undisturbed, _ = _pool_logs(calm, statistics.UNDISTURBED, host)
     sizes = [named_bytes(row.a) for row in rows]
     waited = sum(bool(row.waited) for row in rows)
     verdicts = [
@@ -218,32 +253,36 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
         undisturbed, verdicts[1] if undisturbed else "", waited,
         degrees=statistics.launch_degrees(rows[0].a.launches, rows[0].b.launches), host=host,
+        between=between,
     )  # fmt: skip
 
 
-def _pool_logs(found: Sequence[_LogRatio], fraction: float, host: HostEffect) -> Estimate | None:
-    """The pooled ratio of some rows; None of no row. `fraction` is the quantile of the times that
-    the ratios compare."""
+def _pool_logs(
+    found: Sequence[_LogRatio], fraction: float, host: HostEffect
+) -> tuple[Estimate | None, float]:
+    """The pooled ratio of some rows, None of no row, and tau^2. `fraction` is the quantile of the
+    times that the ratios compare."""
     if not found:
-        return None
-    rows, weights = [each.row for each in found], [1.0]
+        return None, 0.0
+    rows, weights, between = [each.row for each in found], [1.0], 0.0
     value, low, high = found[0].value, found[0].low, found[0].high
     if len(found) > 1:
         logs, variances = [e.value for e in found], [e.variance for e in found]
-        weights, value, half = random_effects(logs, variances)
+        weights, value, half, between = random_effects(logs, variances)
     halves = [half_of_launches(rows, side, fraction, weights) for side in (0, 1)]
     if len(found) > 1:
         half = max(half, hypot(*(each for each, _ in halves)))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
-    return widen(rows, Estimate(exp(value), exp(low), exp(high)), fraction, host, halves)
+    pooled = Estimate(exp(value), exp(low), exp(high))
+    return widen(rows, pooled, fraction, host, halves), between
 
 
 def random_effects(
     values: Sequence[float], variances: Sequence[float]
-) -> tuple[list[float], float, float]:
-    """The weights (their sum is 1), the pooled value and half its 95 % interval, of two or more
-    values with their variances, by the formulas above."""
+) -> tuple[list[float], float, float, float]:
+    """The weights (their sum is 1), the pooled value, half its 95 % interval, and tau^2, of two or
+    more values with their variances, by the formulas above."""
     degrees = len(values) - 1
     weights = [1 / variance for variance in variances]
     total = sum(weights)
@@ -257,4 +296,4 @@ def random_effects(
         mean = sum(map(mul, weights, values)) / total
         heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
     half = stats.student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
-    return [weight / total for weight in weights], mean, half
+    return [weight / total for weight in weights], mean, half, tau2

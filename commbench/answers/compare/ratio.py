@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import exp, hypot, log, sqrt
 from operator import itemgetter, mul
 from typing import Any, NamedTuple
 
@@ -257,17 +256,3 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     launches = row.a.launches, row.b.launches
     found = row.host.without(row.ratio) or row.ratio
     return row.host.widen(stats.hold_together(found, number, statistics.launch_degrees(*launches)))
-
-
-def foresee(row: ComparedRow, number: int) -> float | None:
-    """Within what the ratio of a row would be known by itself, as a factor less 1, with so many
-    launches of each run and twice as many turns; None where a run has only one launch, or it would
-    not be known within a factor of 2."""
-    found, launches = row.host.without(row.ratio), (row.a.launches, row.b.launches)
-    if not (found and row.runs and found.ends[0] and min(each or 0 for each in launches) > 1):
-        return None
-    turns = [run.turns for run in row.runs]
-    now = hypot(*map(statistics.run_factor, launches, turns))
-    then = sqrt(2) * statistics.run_factor(number, 2 * min(turns))
-    within = exp(log(found.ends[1] / found.ends[0]) / 2 * then / now) - 1
-    return within if within < 1 else None

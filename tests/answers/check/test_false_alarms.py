@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from synthetic import in_memory
 
-from commbench.answers.check.gate import NOT_TOGETHER, check
+from commbench.answers.check.gate import NOT_TOGETHER, GateResult, check
 from commbench.answers.check.rules import parse_rule
-from commbench.stats import FAIL
-
-LIMIT = parse_rule("max_slowdown", "10%")
+from commbench.stats import FAIL, PASS
 
 
-def failing(
-    rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False
-) -> tuple[int, int]:
-    """How many rows fail together, and how many would by themselves; the first row, or each, is
-    `slow` times as slow as in the baseline. The log medians of the launches of a row differ by
-    `spread`, half of the variance in all rows alike, and those of runs as much again."""
+def checked(
+    rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False,
+    limit: str = "10%", undecided: str = "",
+) -> GateResult:  # fmt: skip
+    """The check of drawn runs; the first row, or each, is `slow` times as slow as in the baseline.
+    The log medians of the launches of a row differ by `spread`, half of the variance in all rows
+    alike, and those of runs as much again."""
     chance = np.random.default_rng(seed)
     samples = 1e-4 * chance.lognormal(0, 0.05, (2, rows, 3, 4, 10))
     for alike, launches in product((rows, 1), (3, 1)):
@@ -30,7 +29,14 @@ def failing(
     samples[1, : rows if are_all else 1] *= slow
     sides = samples.reshape(2, rows, 12, 10).tolist()
     old, new = (in_memory(f"run {n}", side, launches=3) for n, side in enumerate(sides))
-    (result,) = check(new, [LIMIT], old).results
+    return check(new, [parse_rule("max_slowdown", limit)], old, undecided=undecided)
+
+
+def failing(
+    rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False
+) -> tuple[int, int]:
+    """How many rows fail together, and how many would by themselves."""
+    (result,) = checked(rows, spread, seed, slow, are_all).results
     alone = [c for c in result.checks.others if c.is_beyond]
     together = result.with_outcome(FAIL)
     reasons = {c.reason for c in alone if c not in together}
@@ -69,3 +75,20 @@ def test_a_slow_row_is_found_among_many(rows: int, slow: float) -> None:
 def test_a_program_that_is_slower_at_all_sizes_is_found() -> None:
     found = [failing(12, 0.04, seed, 1.45, are_all=True)[0] for seed in range(20)]
     assert sum(map(bool, found)) >= 18
+
+
+# Of 100 checks with 10 and 25 %, 41 and 100 pass where launches differ by 4 %; with 25 and 50 %, 46
+# and 95 where they differ by 8 %. Where each row is to pass by itself, few do.
+def test_a_program_passes_against_itself() -> None:
+    found = [checked(12, 0.04, seed, limit="25%") for seed in range(10)]
+    assert sum(each.outcome == PASS for each in found) >= 9
+    assert sum(each.results[0].checks.with_range > 0 for each in found) >= 8
+    strict = [checked(12, 0.04, seed, limit="25%", undecided=FAIL) for seed in range(10)]
+    assert sum(each.outcome == PASS for each in strict) <= 3
+
+
+# One row of 12 that takes 1.6 times as long passes in none of 100 checks with 10 or 25 %.
+def test_a_slow_row_does_not_pass_with_its_range() -> None:
+    for limit in ("10%", "25%"):
+        found = [checked(12, 0.04, seed, 1.6, limit=limit) for seed in range(10)]
+        assert not any(each.outcome == PASS for each in found)

@@ -67,7 +67,7 @@ def gate_of(
             case = Case(number, "all_reduce", "float32", "sum", None, "", "each", size, size // 4)
             found = time_s and Estimate(time_s, 0.9 * time_s, 1.1 * time_s)
             reason = "" if found and row != "doubtful" else "why"
-            checks.append(RowCheck(rule, case, outcome, found, reason, is_unmatched))
+            checks.append(RowCheck(rule, case, outcome, found, reason, is_unmatched=is_unmatched))
         results.append(RuleResult(rule, Checks(partial(tuple, checks))))
     loaded = LoadedRun("new", "new", (), ())  # type: ignore[arg-type]
     return GateResult(loaded, None, None, tuple(results), incomplete)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import log, sqrt
+from math import exp, hypot, log, sqrt
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +16,12 @@ from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 from commbench.analysis.environment import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.compare.comparison import COMPARED, Comparison, Crossover, compare, row_kind
-from commbench.answers.compare.pooling import random_effects
-from commbench.answers.compare.ratio import why_not_compared
+from commbench.answers.compare.pooling import PooledRatio, random_effects
+from commbench.answers.compare.ratio import ComparedRow, RunFacts, why_not_compared
 from commbench.errors import RecordsError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run
+from commbench.stats import Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -274,9 +275,9 @@ BCG = (
 def test_a_published_meta_analysis_comes_out() -> None:
     values = [log(a / (a + b) / (c / (c + d))) for a, b, c, d in BCG]
     variances = [1 / a - 1 / (a + b) + 1 / c - 1 / (c + d) for a, b, c, d in BCG]
-    weights, mean, half = random_effects(values, variances)
+    weights, mean, half, between = random_effects(values, variances)
     # DerSimonian and Laird, as the R package metafor prints it for these trials.
-    assert mean == pytest.approx(-0.7141, abs=5e-5)
+    assert (mean, between) == pytest.approx((-0.7141, 0.3088), abs=5e-5)
     assert sum(weights) == pytest.approx(1)
     # Hartung and Knapp's variance, t of 12 degrees of freedom.
     scatter = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True)) / 12
@@ -284,9 +285,29 @@ def test_a_published_meta_analysis_comes_out() -> None:
 
 
 def test_values_that_agree_better_than_chance_do_not_narrow_the_interval() -> None:
-    weights, mean, half = random_effects([0.1, 0.1, 0.1], [0.01, 0.01, 0.01])
-    assert (weights, mean) == (pytest.approx([1 / 3] * 3), pytest.approx(0.1))
+    weights, mean, half, between = random_effects([0.1, 0.1, 0.1], [0.01, 0.01, 0.01])
+    assert (weights, mean, between) == (pytest.approx([1 / 3] * 3), pytest.approx(0.1), 0)
     assert half == pytest.approx(4.3027 * sqrt(0.01 / 3), rel=1e-4)
+
+
+def test_a_row_is_known_better_with_its_range() -> None:
+    # log ratio 0.2 with the standard deviation 0.1; B = 1/4, so 0.05 and 1.96 x sqrt(0.01 / 4).
+    a, b = (
+        SimpleNamespace(time=Estimate(*map(exp, (y, y - half, y + half))), launches=3)
+        for y, half in ((0.0, 0.0), (0.2, 0.196))
+    )
+    row = ComparedRow("kind", a, b, None, "undecided", runs=(RunFacts(1, 0.1),) * 2)
+    own = Estimate(1.0, exp(-0.03), exp(0.04))
+    pooled = PooledRatio("kind", 1, 2, 2, own, "same", None, "", between=0.01 / 3)
+    found = pooled.ratio_of(row)
+    assert found and log(found.value) == pytest.approx(0.05, rel=1e-3)
+    ends = 0.05 - hypot(0.03, 0.098), 0.05 + hypot(0.04, 0.098)
+    assert [*map(log, found.ends)] == pytest.approx(ends, rel=1e-3)
+    alike = pooled._replace(between=0.0).ratio_of(row)
+    assert alike and (alike.value, *alike.ends) == pytest.approx((1.0, *own.ends))
+    # 3 launches in a turn, then 6 in two: 2.262 / sqrt(6) over 2.447 / sqrt(3), t of 9 and 6.
+    foreseen = pooled.foresee(row, 6)
+    assert foreseen and log(1 + foreseen) == pytest.approx(0.035 * 0.6537, rel=1e-3)
 
 
 @pytest.mark.parametrize("rows", [3, 5, 10, 20])
@@ -298,7 +319,7 @@ def test_the_pooled_interval_covers_the_true_ratio(rows: int, spread: float, cas
     for _ in range(cases):
         errors = 0.03 * chance.uniform(0.5, 2, rows)
         found = chance.normal(0, spread, rows) + chance.normal(0, errors)
-        _, mean, half = random_effects(found.tolist(), (errors**2).tolist())
+        _, mean, half, _ = random_effects(found.tolist(), (errors**2).tolist())
         held += abs(mean) <= half
     assert held / cases >= 0.93
 
