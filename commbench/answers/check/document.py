@@ -20,7 +20,7 @@ from commbench.analysis.diagnostics import (
 )
 from commbench.analysis.load import distinct_names
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
-from commbench.answers.check.rules import Limit, steps_note
+from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.store import HISTORY
@@ -103,8 +103,7 @@ def verdict(gate: GateResult) -> str:
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
-        f"no row of {gate.run.name} matches the rule {result.rule.title!r}"
-        + steps_note(result.rule, gate.run.rows)
+        "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
