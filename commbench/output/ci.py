@@ -9,6 +9,7 @@ Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCom
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +70,12 @@ class JUnitSuite(NamedTuple):
 
     name: str
     cases: Sequence[JUnitCase]
+
+
+OWN_JUNIT = re.compile(
+    rb'<\?xml[^<>]*>\s*<testsuites(?: (?!name)[^<>]*>\s*<testsuite)? name="commbench '
+)
+"""How the files of commbench begin: the first name in them is that of the command."""
 
 
 def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:

@@ -210,12 +210,12 @@ def show(
 ) -> None:
     """Print a result, or write it into a new file and print the file's name; and what continuous
     integration reads."""
-    from commbench.output.ci import add_to_summary
+    from commbench.output.ci import OWN_JUNIT, add_to_summary
     from commbench.output.console import print_workflow_commands
 
     print_or_write(view.write(result, choose_format(format_, output), is_verbose), output)
     if junit and view.junit:
-        write_new(junit, view.junit(result))
+        write_new(junit, view.junit(result), OWN_JUNIT)
     if json:
         write_new(json, view.write(result, JSON))
     if runs_in_actions() and (lines := view.annotations(result)):
