@@ -54,7 +54,12 @@ def test_exit_codes(commbench: Commbench, runs: Path, arguments: str, code: int)
     assert max(map(len, ended.out.splitlines())) <= 100
     assert max((len(line) for line in ended.out.splitlines() if "─" in line), default=0) <= 80
     root = ElementTree.parse(runs / "report.xml").getroot()
-    assert (root.get("failures") == "0") == (code == 0)
+    failures, errors = int(root.get("failures", "")), int(root.get("errors", ""))
+    assert (failures + errors > 0) == (code != 0)
+    (whole,) = root[-1][0]
+    found = {0: ("system-out", None), 1: ("failure", "fail"), 7: ("error", "no verdict")}
+    assert (whole.tag, whole.get("type")) == found[code]
+    assert (failures > 0) == (code == 1)
 
 
 @pytest.mark.parametrize("rule", ["broadcast:1GB/s", "1G-:1GB/s"])
