@@ -322,5 +322,7 @@ def _print_job(words: list[str], of: type[Any], output: Path | None, **given: An
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
     from commbench.runner.jobs import make_job
 
-    run = parse_words(words, "job")
-    print_or_write(of(**given).script(make_job(run, words, **job)), output)
+    made = make_job(parse_words(words, "job"), words, **job)
+    print_or_write(of(**given).script(made), output)
+    if made.note:
+        print_status(made.note)

@@ -34,3 +34,19 @@ def test_gpus_are_asked_for_where_the_run_needs_them(commbench: Commbench) -> No
         assert ended.code == 0, ended.err
         found = re.findall(r"--gpus-per-node=(\d+)", ended.out)
         assert found == ([] if gpus is None else [str(gpus)])
+        note = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
+        assert ended.err == (f"{note}\n" if not words else "")
+        assert (f"# Note:     {note}\n" in ended.out) == (not words)
+
+
+@pytest.mark.parametrize("command", [SLURM, KUBERNETES])
+def test_the_script_names_operations_and_sizes_and_what_may_not_be_meant(
+    commbench: Commbench, command: str
+) -> None:
+    for words, calls in (
+        ("", "all_reduce of 1K-64M"), ("-- --op barrier", "barrier"),
+        ("-- --op all_gather,barrier -b 8 -e 1M -f 4", "all_gather,barrier of 8B-512K:x4"),
+    ):  # fmt: skip
+        ended = commbench(*command.split(), *words.split())
+        assert ended.err.startswith("no GPUs are requested: ")
+        assert f"# Calls:    {calls}\n# Note:     {ended.err}" in ended.out
