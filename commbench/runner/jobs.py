@@ -27,12 +27,14 @@ from commbench.plan.backends import BACKENDS, require_nccl
 from commbench.plan.cases import require_ready_case
 from commbench.plan.operations import OPERATIONS
 from commbench.runner.option import require_label, value_text
-from commbench.runner.run_options import RunOptions
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 from commbench.validation import require_within
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
 
+OF_PREFLIGHT = ("backend", "device", "nccl_option", "cpu_mode")
+"""The options of the run with which the nodes are tested: how ranks run, not what they call."""
 NO_GPUS = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
 
 
@@ -57,6 +59,8 @@ class Job:
     """The operations and sizes, also where they are the defaults; empty with a workload."""
     note: str = ""
     """What may not be meant."""
+    tested_with: tuple[str, ...] = ()
+    """The options of the run that its preflight has, too."""
 
     def __post_init__(self) -> None:
         require_label(self.title)
@@ -106,6 +110,11 @@ def make_job(
         workload=str(run.workload or ""),
         calls="" if run.workload else _calls(run),
         note=NO_GPUS if is_unsaid else "",
+        tested_with=tuple(
+            option.argument(value)
+            for option in map(RUN_OPTIONS.__getitem__, OF_PREFLIGHT)
+            if (value := getattr(run, option.name)) != option.default
+        ),
     )
     plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
     if run.backend:

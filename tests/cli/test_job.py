@@ -7,6 +7,8 @@ import re
 import pytest
 from commands import Commbench
 
+from commbench.cli.commands import parse_words
+
 SLURM = "job slurm --nodes 2 --nproc-per-node 2"
 KUBERNETES = "job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1"
 
@@ -37,6 +39,22 @@ def test_gpus_are_asked_for_where_the_run_needs_them(commbench: Commbench) -> No
         note = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
         assert ended.err == (f"{note}\n" if not words else "")
         assert (f"# Note:     {note}\n" in ended.out) == (not words)
+
+
+@pytest.mark.parametrize("command", [SLURM, KUBERNETES])
+def test_the_nodes_are_tested_as_the_job_runs(commbench: Commbench, command: str) -> None:
+    for words, tested in (
+        ("--op barrier --timeout 900", ""),
+        ("--backend nccl --nccl-option min_ctas=8,max_ctas=16 --sizes 1K",
+         " -- --backend=nccl --nccl-option=min_ctas=8,max_ctas=16"),
+        ("--backend gloo --device cpu --cpu-mode plain --op all_gather",
+         " -- --backend=gloo --device=cpu --cpu-mode=plain"),
+    ):  # fmt: skip
+        script = commbench(*command.split(), "--preflight", "--", *words.split()).out
+        (line,) = re.findall(r"(?m)^commbench preflight (?:.*\\\n)?.*$", script)
+        assert line.removesuffix(" || code=$?").endswith(f' --output "$checked"{tested}'), line
+        _, _, after = line.removesuffix(" || code=$?").partition(" -- ")
+        parse_words(after.split(), "preflight")
 
 
 @pytest.mark.parametrize("command", [SLURM, KUBERNETES])
