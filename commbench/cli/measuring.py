@@ -311,7 +311,9 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
         --image registry.example/commbench:1 --claim results -- --backend nccl
     commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
-    commbench job kubernetes --nodes 60 --spare 4 --preflight ...    in bash
+    commbench job kubernetes --nodes 60 --spare 4 --preflight --nproc-per-node 8 \\
+        --image registry.example/commbench:1 --output job.sh -- --backend nccl
+    bash job.sh                       tests 64 nodes, and runs on 60 good ones
     """
     from commbench.runner.jobs import KubernetesOptions, parse_resources
 
