@@ -207,13 +207,14 @@ def sweep(
     if resume is not None:
         asked = given_options(context)
         allowed = {"resume", "rounds", "tolerance", "export", "format", "verbose"}
-        if context.args or {*asked} - allowed:
+        of_run = parse_words(context.args, "sweep")
+        if of_run.given - {"plots"} or {*asked} - allowed:
             raise UsageError(
                 "--resume continues with the settings that the folder describes",
-                "leave out all but --rounds, --tolerance, --export, --format and --verbose",
+                "take only --rounds, --tolerance, --export, --format, --verbose, --no-plots",
             )
         more: Any = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
-        measure = partial(api.resume_sweep, resume, **more)
+        measure = partial(api.resume_sweep, resume, plots=of_run.plots, **more)
     else:
         settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
         options = SweepOptions(

@@ -245,6 +245,7 @@ REFUSED = {
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
         --vary label=a,b: --vary label: this option cannot be varied ~ lists those that can
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes
+        --resume nowhere --op all_reduce --no-plots: --resume continues with the ~ --no-plots
     """,
     (2, "sweep --vary cpu-mode=quiet,plain"): """
         --output x --label y --launches 2: --launches cannot be used in a sweep
