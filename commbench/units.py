@@ -29,7 +29,8 @@ _THOUSANDS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 MOST_KNOWN = 100
 """Where an interval ends at more than so many times its beginning, two digits are enough."""
 LARGEST_SIZE = 1 << 50
-MOST_PARAMETERS = 10**14
+LEAST_PARAMETERS, MOST_PARAMETERS = 1000, 10**14
+"""Of a model: with fewer, the unit was forgotten."""
 MOST_SIZES = 10_000
 
 
@@ -62,12 +63,16 @@ def parse_size(text: str) -> int:
 
 
 def parse_parameters(text: str) -> int:
-    """Parse a number of parameters of a model: `350M`, `7B`, `7e9`, `7_000_000_000`; decimal."""
+    """Parse a number of parameters of a model: `350M`, `7B`, `7e9`, `7_000_000_000`; decimal. Where
+    it is below LEAST_PARAMETERS, the unit was forgotten: UsageError."""
     match = _PARAMETERS.fullmatch(text.strip())
     value = 0
     if match:
         power = int(match[3]) if match[3] else _THOUSANDS[(match[2] or "").upper()]
         value = int(_fraction(match[1]) * 10**power)
+    if match and 1 <= value < LEAST_PARAMETERS:
+        why = "is too small a number of parameters"
+        raise wrong_value(text, why, f"did you mean {match[1]}M?")
     if not 1 <= value <= MOST_PARAMETERS:
         raise wrong_value(
             text, "is no number of parameters", "write for example 350M, 7B or 7e9; at most 100T"

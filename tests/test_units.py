@@ -335,6 +335,7 @@ REFUSED: dict[str, tuple[Callable[[str], object], list[str]]] = {
     "no number of parameters": (
         units.parse_parameters, ["", "B", "7G", "7e", "-1", "0", "1e15", "1e99", "7Be9", "1e-3"]
     ),
+    "too small a number": (units.parse_parameters, ["1", "350", "999", "0.9K", "7e1"]),
 }  # fmt: skip
 
 

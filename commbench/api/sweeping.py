@@ -87,9 +87,10 @@ def resume_sweep(
     tolerance: float | None = None,
     export: str | None = None,
     rounds: int | None = None,
+    plots: bool = True,
     notify: Callable[[str], None] = ignore,
 ) -> SweepResult:
     """Measure what is missing of a sweep: its folder, or its name under results/. `rounds` makes
-    more of them than were asked for."""
+    more of them than were asked for; `plots` draws it."""
     with restored_process_state():
-        return session.resume(str(sweep), notify, tolerance, export, rounds)
+        return session.resume(str(sweep), notify, tolerance, export, rounds, plots)

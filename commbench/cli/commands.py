@@ -65,7 +65,12 @@ AS_DOCUMENT = {
     ),
 }  # fmt: skip
 NEW_FILE = Option("FILE", "New file to write.  [default: print the text]", type=Path)
-JUNIT = Option("FILE.xml", "Write JUnit XML to a new file.", OUTPUT, Path)
+JUNIT = Option(
+    "FILE.xml",
+    "Write JUnit XML. Overwrites a JUnit file of commbench, no other file.",
+    OUTPUT,
+    Path,
+)
 
 
 SHOWN = ("format", "output", "verbose", "junit", "json")
@@ -276,13 +281,15 @@ def _shown_by(
 ) -> Show:
     """What shows a result of a command in that way. UsageError or RecordsError, before anything is
     computed, where that is not possible."""
+    from commbench.output.ci import OWN_JUNIT
     from commbench.results.files import require_new
     from commbench.views.formats import choose_format, find_view, show
 
     view = find_view(view_module)
     view.require(choose_format(format, output))
-    for file in filter(None, (output, *files.values())):
-        require_new(file)
+    for name, file in {"output": output, **files}.items():
+        if file:
+            require_new(file, OWN_JUNIT if name == "junit" else None)
     return partial(show, view, format_=format, output=output, is_verbose=bool(verbose), **files)
 
 

@@ -78,9 +78,14 @@ def compare(
 def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
-    A row fails if its whole 95% interval is beyond the limit, or if it has no valid result.
-    Exit code 0: every rule passes. 1: a row fails, or the run is incomplete. 7: no verdict,
-    because too few rows are decided, or only one of the two runs has a row.
+    A row fails if it is beyond the limit with 95% for all rows of its rule together, or with its
+    range of sizes, or if it has no valid result. A row that is beyond the limit by itself only, or
+    too noisy, or whose ranks waited for a core, is doubtful.
+
+    Exit code 0: every rule has a row that passes, and nothing prevents a verdict. 1: a row fails,
+    or the run is incomplete. 2: nothing can be checked, as where no rule matches a row. 7, no
+    verdict: a row is doubtful, or undecided with its value beyond the limit; or only one of the two
+    runs has it; or a rule has no row that passes.
 
     \b
     commbench check results/new --against results/old --max-slowdown 10%

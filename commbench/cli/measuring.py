@@ -207,13 +207,14 @@ def sweep(
     if resume is not None:
         asked = given_options(context)
         allowed = {"resume", "rounds", "tolerance", "export", "format", "verbose"}
-        if context.args or {*asked} - allowed:
+        of_run = parse_words(context.args, "sweep")
+        if of_run.given - {"plots"} or {*asked} - allowed:
             raise UsageError(
                 "--resume continues with the settings that the folder describes",
-                "leave out all but --rounds, --tolerance, --export, --format and --verbose",
+                "take only --rounds, --tolerance, --export, --format, --verbose, --no-plots",
             )
         more: Any = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
-        measure = partial(api.resume_sweep, resume, **more)
+        measure = partial(api.resume_sweep, resume, plots=of_run.plots, **more)
     else:
         settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
         options = SweepOptions(
@@ -311,7 +312,9 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
         --image registry.example/commbench:1 --claim results -- --backend nccl
     commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
-    commbench job kubernetes --nodes 60 --spare 4 --preflight ...    in bash
+    commbench job kubernetes --nodes 60 --spare 4 --preflight --nproc-per-node 8 \\
+        --image registry.example/commbench:1 --output job.sh -- --backend nccl
+    bash job.sh                       tests 64 nodes, and runs on 60 good ones
     """
     from commbench.runner.jobs import KubernetesOptions, parse_resources
 
@@ -322,5 +325,7 @@ def _print_job(words: list[str], of: type[Any], output: Path | None, **given: An
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
     from commbench.runner.jobs import make_job
 
-    run = parse_words(words, "job")
-    print_or_write(of(**given).script(make_job(run, words, **job)), output)
+    made = make_job(parse_words(words, "job"), words, **job)
+    print_or_write(of(**given).script(made), output)
+    if made.note:
+        print_status(made.note)

@@ -106,7 +106,8 @@ SWEEP = {
     ),
     "resume": Option(
         "SWEEP", "Continue the sweep in this folder: measure what is missing, or more --rounds. "
-        "With it, only --rounds, --tolerance, --export, --format, --verbose are taken.", type=str,
+        "With it, only --rounds, --tolerance, --export, --format, --verbose and --no-plots are "
+        "taken.", type=str,
     ),
     "export": Option("nccl-tuner", "Also write a configuration of NCCL's tuner plugin."),
     "force": switch("Accept variables that the backend does not read."),

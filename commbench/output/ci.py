@@ -9,6 +9,7 @@ Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCom
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ def add_to_summary(markdown: str, environment: Mapping[str, str] = os.environ) -
         ) from None
 
 
-PASSED, FAILURE, SKIPPED = "system-out", "failure", "skipped"
+PASSED, FAILURE, UNJUDGED, SKIPPED = "system-out", "failure", "error", "skipped"
 """The outcomes of a test case: the elements that hold its message."""
 
 
@@ -57,7 +58,7 @@ class JUnitCase(NamedTuple):
     outcome: str = PASSED
     message: str = ""
     type: str = ""
-    """What kind of failure it is."""
+    """What kind of failure or error it is."""
     seconds: float = 0.0
     """0 where it is not known: then the case has no time."""
     body: str = ""
@@ -69,6 +70,12 @@ class JUnitSuite(NamedTuple):
 
     name: str
     cases: Sequence[JUnitCase]
+
+
+OWN_JUNIT = re.compile(
+    rb'<\?xml[^<>]*>\s*<testsuites(?: (?!name)[^<>]*>\s*<testsuite)? name="commbench '
+)
+"""How the files of commbench begin: the first name in them is that of the command."""
 
 
 def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
@@ -93,7 +100,7 @@ def _add_case(within: Any, case: JUnitCase, class_name: str) -> None:
     about = {"name": clean(case.name), "classname": class_name, **_time(case.seconds)}
     element = SubElement(within, "testcase", about)
     if case.outcome != PASSED:
-        kind = {"type": case.type} if case.outcome == FAILURE and case.type else {}
+        kind = {"type": case.type} if case.outcome != SKIPPED and case.type else {}
         element = SubElement(element, case.outcome, {"message": message, **kind})
     elif message:
         element = SubElement(element, PASSED)
@@ -105,8 +112,8 @@ def _count(element: Any, suites: Sequence[JUnitSuite]) -> None:
     cases = [case for suite in suites for case in suite.cases]
     outcomes, seconds = [case.outcome for case in cases], sum(case.seconds for case in cases)
     counts = {
-        "tests": len(outcomes), "failures": outcomes.count(FAILURE), "errors": 0,
-        "skipped": outcomes.count(SKIPPED),
+        "tests": len(outcomes), "failures": outcomes.count(FAILURE),
+        "errors": outcomes.count(UNJUDGED), "skipped": outcomes.count(SKIPPED),
     }  # fmt: skip
     element.attrib |= {name: str(number) for name, number in counts.items()} | _time(seconds)
 

@@ -115,14 +115,22 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def write_new(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+def write_new(
+    path: Path,
+    content: str | bytes | Iterable[str | bytes],
+    replaced: re.Pattern[bytes] | None = None,
+) -> None:
     """Write a new file, perhaps in parts; RecordsError where it exists or cannot be written, or its
-    folder does not exist."""
+    folder does not exist. A file that begins as `replaced` says is replaced, by a whole one."""
     parts = [content] if isinstance(content, str | bytes) else content
+    place = _place(path, replaced)
     try:
-        with new_file(path) as file:
+        with new_file(place) as file:
             for part in parts:
                 file.write(part.encode("utf-8", "replace") if isinstance(part, str) else part)
+            file.flush()
+            if place != path:
+                place.replace(path)
     except FileExistsError:
         if is_folder(path):
             raise RecordsError(f"{path} is a folder", f"name a file: {path}/NAME") from None
@@ -135,11 +143,20 @@ def write_new(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
         raise unwritable_error(path, error, "choose a writable place") from None
 
 
-def require_new(path: Path) -> None:
+def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
+    """Where a file is written first: beside the one that it replaces, if it replaces one."""
+    is_regular = replaced and is_file(path) and not path.is_symlink()
+    if is_regular and replaced and replaced.match(first_bytes(path, 1 << 16)):
+        return unused_path(path.parent, path.name, ".new")
+    return path
+
+
+def require_new(path: Path, replaced: re.Pattern[bytes] | None = None) -> None:
     """Raise the RecordsError now that write_new would raise later."""
-    write_new(path, b"")
+    place = _place(path, replaced)
+    write_new(place, b"")
     with suppress(OSError):
-        path.unlink()
+        place.unlink()
 
 
 LARGEST_FILE_BYTES = 1 << 28

@@ -25,12 +25,17 @@ from commbench import __version__
 from commbench.errors import UsageError, name_error
 from commbench.plan.backends import BACKENDS, require_nccl
 from commbench.plan.cases import require_ready_case
-from commbench.runner.option import require_label
-from commbench.runner.run_options import RunOptions
+from commbench.plan.operations import OPERATIONS
+from commbench.runner.option import require_label, value_text
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 from commbench.validation import require_within
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
+
+OF_PREFLIGHT = ("backend", "device", "nccl_option", "cpu_mode")
+"""The options of the run with which the nodes are tested: how ranks run, not what they call."""
+NO_GPUS = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,12 @@ class Job:
     """Environment variables of every rank."""
     workload: str = ""
     """The file of the workload that `words` replay; empty for none."""
+    calls: str = ""
+    """The operations and sizes, also where they are the defaults; empty with a workload."""
+    note: str = ""
+    """What may not be meant."""
+    tested_with: tuple[str, ...] = ()
+    """The options of the run that its preflight has, too."""
 
     def __post_init__(self) -> None:
         require_label(self.title)
@@ -85,6 +96,7 @@ def make_job(
     """
     backend = BACKENDS.get(run.backend or "")
     device = run.device or (backend.devices[0] if backend else "cpu")
+    is_unsaid = gpus_per_node is None and not (run.backend or run.device)
     if gpus_per_node is None:
         gpus_per_node = 0 if device == "cpu" else nproc_per_node
     job = Job(
@@ -96,12 +108,24 @@ def make_job(
         gpus_per_node=gpus_per_node,
         variables=parse_variables(env),
         workload=str(run.workload or ""),
+        calls="" if run.workload else _calls(run),
+        note=NO_GPUS if is_unsaid else "",
+        tested_with=tuple(
+            option.argument(value)
+            for option in map(RUN_OPTIONS.__getitem__, OF_PREFLIGHT)
+            if (value := getattr(run, option.name)) != option.default
+        ),
     )
     plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
     if run.backend:
         require_ready_case(plan)
         require_nccl(plan.backend, plan.nccl_options)
     return job
+
+
+def _calls(run: RunOptions) -> str:
+    has_sizes = any(OPERATIONS[name].has_data for name in run.op)
+    return value_text(run.op) + f" of {value_text(run.sizes)}" * has_sizes
 
 
 def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:

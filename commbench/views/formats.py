@@ -210,12 +210,12 @@ def show(
 ) -> None:
     """Print a result, or write it into a new file and print the file's name; and what continuous
     integration reads."""
-    from commbench.output.ci import add_to_summary
+    from commbench.output.ci import OWN_JUNIT, add_to_summary
     from commbench.output.console import print_workflow_commands
 
     print_or_write(view.write(result, choose_format(format_, output), is_verbose), output)
     if junit and view.junit:
-        write_new(junit, view.junit(result))
+        write_new(junit, view.junit(result), OWN_JUNIT)
     if json:
         write_new(json, view.write(result, JSON))
     if runs_in_actions() and (lines := view.annotations(result)):
@@ -322,15 +322,18 @@ def write_verdict_files(
     shown: tuple[View, Any],
     nodes: Iterable[tuple[str, str, str]],
     answer: str,
+    failed: str,
 ) -> list[Path]:
     """Write a list for each verdict with a name in each line, and a result in the other formats as
     files named `stem`; their paths. `nodes` are names, verdicts and reasons: in JUnit, with
-    `answer` as the title, each is a test case, which fails unless its verdict is PASS."""
-    from commbench.output.ci import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
+    `answer` as the title, each is a test case, which passes with the verdict PASS, fails with
+    `failed`, and else is an error: it could not be judged."""
+    from commbench.output.ci import FAILURE, PASSED, UNJUDGED, JUnitCase, JUnitSuite, junit_xml
 
     view, result = shown
+    ends = {PASS: PASSED, failed: FAILURE}
     cases = [
-        JUnitCase(name, PASSED if verdict == PASS else FAILURE, reason, verdict)
+        JUnitCase(name, ends.get(verdict, UNJUDGED), reason, verdict)
         for name, verdict, reason in nodes
     ]
     files: dict[str, str | bytes] = {

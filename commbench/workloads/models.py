@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES
-from commbench.units import MOST_PARAMETERS, format_count
+from commbench.units import LEAST_PARAMETERS, MOST_PARAMETERS, format_count
 from commbench.validation import by_name, require_within
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def make_transformer(
         missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if v is None]
         hint = "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096"
         raise UsageError(f"a model cannot be made without {' and '.join(missing)}", hint)
-    require_within("params", parameters, 1, MOST_PARAMETERS)
+    require_within("params", parameters, LEAST_PARAMETERS, MOST_PARAMETERS)
     for name, number in {"layers": layers, "hidden": hidden, **numbers}.items():
         if number < 1:
             raise UsageError(f"--{name.replace('_', '-')} is {number}", "it must be at least 1")

@@ -42,10 +42,10 @@ def runs(tmp_path: Path) -> Path:
         ("--max-time 256K:130us --undecided fail", 1), ("--max-time 256K-1M:130us", 0),
         ("--max-time 256K-1M:129.9us", 7), ("--max-time 256K-1M:130us --undecided fail", 1),
         ("--min-busbw 1M:9GB/s", 0), ("--min-busbw 1M:11GB/s", 1),
-        ("--min-busbw broadcast:1GB/s", 7), ("--min-busbw broadcast:1GB/s --allow-unmatched", 7),
+        ("--min-busbw broadcast:1GB/s --allow-unmatched", 7),
         ("--min-busbw broadcast:1GB/s --max-time 1s", 7),
         ("--min-busbw broadcast:1GB/s --max-time 1s --allow-unmatched", 0),
-        ("--min-busbw broadcast:1GB/s --max-time 1us", 1), ("--min-busbw 1G-:1GB/s", 7),
+        ("--min-busbw broadcast:1GB/s --max-time 1us", 1),
     ],
 )  # fmt: skip
 def test_exit_codes(commbench: Commbench, runs: Path, arguments: str, code: int) -> None:
@@ -54,7 +54,27 @@ def test_exit_codes(commbench: Commbench, runs: Path, arguments: str, code: int)
     assert max(map(len, ended.out.splitlines())) <= 100
     assert max((len(line) for line in ended.out.splitlines() if "─" in line), default=0) <= 80
     root = ElementTree.parse(runs / "report.xml").getroot()
-    assert (root.get("failures") == "0") == (code == 0)
+    failures, errors = int(root.get("failures", "")), int(root.get("errors", ""))
+    assert (failures + errors > 0) == (code != 0)
+    (whole,) = root[-1][0]
+    found = {0: ("system-out", None), 1: ("failure", "fail"), 7: ("error", "no verdict")}
+    assert (whole.tag, whole.get("type")) == found[code]
+    assert (failures > 0) == (code == 1)
+
+
+@pytest.mark.parametrize("rule", ["broadcast:1GB/s", "1G-:1GB/s"])
+def test_a_check_whose_rules_match_no_row_is_refused(
+    commbench: Commbench, runs: Path, rule: str
+) -> None:
+    ended = commbench("check", "new", "--min-busbw", rule, "--junit", "report.xml")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: no row of new matches the rule '")
+    assert ended.err.endswith("'\nhint: the run has all_reduce 1K-1M\n"), ended.err
+    assert not (runs / "report.xml").exists()
+    partly = commbench("check", "new", "--min-busbw", rule, "--max-time", "1s")
+    assert (partly.code, partly.err) == (7, "")
+    assert "(the run has all_reduce 1K-1M)." in flat(partly.out)
+    assert "measuring again does not help" in flat(partly.out)
 
 
 def test_wrong_results_fail_and_what_was_left_out_is_not_measured(

@@ -12,6 +12,7 @@ from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.answers.show.exporters import EXPORTERS
+from commbench.output.ci import JUnitCase, JUnitSuite, junit_xml
 
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 
@@ -132,6 +133,33 @@ WRITE_A_FOLDER = (
     "plot mine --output PLACE",
     "run --sizes 1K --output PLACE",
 )
+
+
+def test_a_junit_file_of_commbench_is_replaced_and_nothing_else(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    synthetic_run(tmp_path / "mine", "mine", lambda _: steady(1e-4, 100))
+
+    def check(limit: str) -> int:
+        return commbench("check", "mine", "--max-time", limit, "--junit", "ci.xml").code
+
+    place, others = tmp_path / "ci.xml", sorted(tmp_path.iterdir())
+    assert check("1s") == 0
+    passed = place.read_bytes()
+    assert check("1ns") == 1 and place.read_bytes() != passed
+    smoke = junit_xml([JUnitSuite("commbench smoke", [JUnitCase("all_reduce")])])
+    place.write_bytes(smoke)
+    assert check("1s") == 0 and place.read_bytes() == passed
+    assert sorted(tmp_path.iterdir()) == sorted([*others, place])
+    (tmp_path / "linked.xml").write_bytes(passed)
+    named = smoke.replace(b"<testsuites ", b'<testsuites name="pytest" ')
+    foreign = named, smoke.replace(b"commbench smoke", b"pytest"), b"", passed[:30], b"x" + passed
+    for content in (*foreign, None):
+        place.unlink()
+        place.write_bytes(content) if content is not None else place.symlink_to("linked.xml")
+        before = place.read_bytes()
+        assert check("1s") == 6 and place.read_bytes() == before
+    assert place.is_symlink()
 
 
 @pytest.mark.parametrize("line", [*WRITE_A_FILE, *WRITE_A_FOLDER])

@@ -7,6 +7,8 @@ import re
 import pytest
 from commands import Commbench
 
+from commbench.cli.commands import parse_words
+
 SLURM = "job slurm --nodes 2 --nproc-per-node 2"
 KUBERNETES = "job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1"
 
@@ -34,3 +36,35 @@ def test_gpus_are_asked_for_where_the_run_needs_them(commbench: Commbench) -> No
         assert ended.code == 0, ended.err
         found = re.findall(r"--gpus-per-node=(\d+)", ended.out)
         assert found == ([] if gpus is None else [str(gpus)])
+        note = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
+        assert ended.err == (f"{note}\n" if not words else "")
+        assert (f"# Note:     {note}\n" in ended.out) == (not words)
+
+
+@pytest.mark.parametrize("command", [SLURM, KUBERNETES])
+def test_the_nodes_are_tested_as_the_job_runs(commbench: Commbench, command: str) -> None:
+    for words, tested in (
+        ("--op barrier --timeout 900", ""),
+        ("--backend nccl --nccl-option min_ctas=8,max_ctas=16 --sizes 1K",
+         " -- --backend=nccl --nccl-option=min_ctas=8,max_ctas=16"),
+        ("--backend gloo --device cpu --cpu-mode plain --op all_gather",
+         " -- --backend=gloo --device=cpu --cpu-mode=plain"),
+    ):  # fmt: skip
+        script = commbench(*command.split(), "--preflight", "--", *words.split()).out
+        (line,) = re.findall(r"(?m)^commbench preflight (?:.*\\\n)?.*$", script)
+        assert line.removesuffix(" || code=$?").endswith(f' --output "$checked"{tested}'), line
+        _, _, after = line.removesuffix(" || code=$?").partition(" -- ")
+        parse_words(after.split(), "preflight")
+
+
+@pytest.mark.parametrize("command", [SLURM, KUBERNETES])
+def test_the_script_names_operations_and_sizes_and_what_may_not_be_meant(
+    commbench: Commbench, command: str
+) -> None:
+    for words, calls in (
+        ("", "all_reduce of 1K-64M"), ("-- --op barrier", "barrier"),
+        ("-- --op all_gather,barrier -b 8 -e 1M -f 4", "all_gather,barrier of 8B-512K:x4"),
+    ):  # fmt: skip
+        ended = commbench(*command.split(), *words.split())
+        assert ended.err.startswith("no GPUs are requested: ")
+        assert f"# Calls:    {calls}\n# Note:     {ended.err}" in ended.out

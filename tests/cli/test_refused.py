@@ -165,6 +165,7 @@ REFUSED = {
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
         --params many: --params 'many' is no number of parameters
+        --params 350: --params '350' is too small a number of parameters ~ did you mean 350M?
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
@@ -244,6 +245,7 @@ REFUSED = {
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
         --vary label=a,b: --vary label: this option cannot be varied ~ lists those that can
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes
+        --resume nowhere --op all_reduce --no-plots: --resume continues with the ~ --no-plots
     """,
     (2, "sweep --vary cpu-mode=quiet,plain"): """
         --output x --label y --launches 2: --launches cannot be used in a sweep

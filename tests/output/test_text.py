@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from commbench.output.ci import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml
+from commbench.output.ci import FAILURE, SKIPPED, UNJUDGED, JUnitCase, JUnitSuite, junit_xml
 from commbench.output.progress import Work, WorkBar, WorkLines
 from commbench.output.text import (
     BOLD,
@@ -214,19 +214,23 @@ def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
     cases = [
         JUnitCase("good", seconds=0.25), JUnitCase("said", message="1.0 < 2.0"),
         JUnitCase("bad", FAILURE, "3.0 > \x1b2.0", "fail", 0.5),
+        JUnitCase("unclear", UNJUDGED, "noise", "no verdict"),
         JUnitCase("left out", SKIPPED, "no baseline"),
     ]  # fmt: skip
     suites = [JUnitSuite("first", cases), JUnitSuite("second", [])]
     assert junit_xml(suites, "all").decode() == (
         "<?xml version='1.0' encoding='utf-8'?>\n"
-        '<testsuites name="all" tests="4" failures="1" errors="0" skipped="1" time="0.750">\n'
-        '  <testsuite name="first" tests="4" failures="1" errors="0" skipped="1" time="0.750">\n'
+        '<testsuites name="all" tests="5" failures="1" errors="1" skipped="1" time="0.750">\n'
+        '  <testsuite name="first" tests="5" failures="1" errors="1" skipped="1" time="0.750">\n'
         '    <testcase name="good" classname="first" time="0.250" />\n'
         '    <testcase name="said" classname="first">\n'
         "      <system-out>1.0 &lt; 2.0</system-out>\n"
         "    </testcase>\n"
         '    <testcase name="bad" classname="first" time="0.500">\n'
         '      <failure message="3.0 &gt;  2.0" type="fail">3.0 &gt;  2.0</failure>\n'
+        "    </testcase>\n"
+        '    <testcase name="unclear" classname="first">\n'
+        '      <error message="noise" type="no verdict">noise</error>\n'
         "    </testcase>\n"
         '    <testcase name="left out" classname="first">\n'
         '      <skipped message="no baseline" />\n'

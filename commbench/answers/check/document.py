@@ -27,7 +27,7 @@ from commbench.answers.check.gate import (
     RuleResult,
     find_ranges,
 )
-from commbench.answers.check.rules import Limit, steps_note
+from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.store import HISTORY
@@ -110,8 +110,7 @@ def verdict(gate: GateResult) -> str:
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
-        f"no row of {gate.run.name} matches the rule {result.rule.title!r}"
-        + steps_note(result.rule, gate.run.rows)
+        "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
@@ -348,17 +347,18 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
 
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
-    has a failure if and only if the check does not pass."""
+    has a failure or an error if and only if the check does not pass."""
     from commbench.output import ci
 
-    outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
+    outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.UNJUDGED, PASS: ci.PASSED}
     measured = gate.run.run.measurements if gate.run.run else ()
     seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
         body = "\n".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
         outcome, took_s = outcomes.get(check.effect, ci.SKIPPED), seconds.get(check.case.key(), 0.0)
-        return ci.JUnitCase(check.case.name, outcome, _line(check), check.outcome, took_s, body)
+        kind = check.effect if check.effect == NO_VERDICT else check.outcome
+        return ci.JUnitCase(check.case.name, outcome, _line(check), kind, took_s, body)
 
     suites = [
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])

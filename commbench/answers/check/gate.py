@@ -18,7 +18,7 @@ from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.statistics import launch_degrees
 from commbench.answers.check.expected import hardware_of, remarks
-from commbench.answers.check.rules import Rule
+from commbench.answers.check.rules import Rule, unmatched
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
@@ -223,7 +223,8 @@ def check(
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
     `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
     makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
-    is none. Whether run and baseline may be compared at all: `require_comparable`.
+    is none, or rules none of which matches a row, if one must. Whether run and baseline may be
+    compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
@@ -239,6 +240,9 @@ def check(
         checks = Checks(partial(_checks, rule, run, comparison))
         said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
         results.append(RuleResult(rule, checks, tuple(said)))
+    required = next((result.rule for result in results if not result.rule.optional), None)
+    if required and not run.incomplete and not any(result.checks for result in results):
+        raise unmatched(required, run)
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.row_names import format_range, named_bytes
+from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
@@ -251,13 +251,22 @@ _SELECTORS: dict[str, Callable[[str], dict[str, Any]]] = {
 """What selects the rows of a rule, and how it is read."""
 
 
-def steps_note(rule: Rule, rows: Sequence[Any]) -> str:
-    """Which steps the rows have, and how replayed, where a rule selects some and finds none."""
-    if not (rule.step or rule.variant):
-        return ""
-    steps = list(dict.fromkeys(f"{row.step} {row.variant}" for row in rows if row.step))
-    listed = list_some(steps, _MOST_STEPS)
-    return f"; its steps: {listed}" if steps else "; it replays no step of a workload"
+def available(rule: Rule, rows: Sequence[Any]) -> str:
+    """What a run has, for a rule that finds no row: `all_reduce 1K-1M`, or the steps it replays."""
+    if rule.step or rule.variant:
+        steps = list(dict.fromkeys(f"{row.step} {row.variant}" for row in rows if row.step))
+        return f"the steps {list_some(steps, _MOST_STEPS)}" if steps else "no step of a workload"
+    dtypes_ = dict.fromkeys(row.dtype for row in rows if row.dtype and rule.dtype)
+    found = name_rows(rows, rows, _LONGEST_NAMES) or "no rows"
+    return found + cells.in_brackets(", ".join(dtypes_))
+
+
+def unmatched(rule: Rule, run: Any) -> UsageError:
+    """The error for a rule that matches no row of a run."""
+    return UsageError(
+        f"no row of {run.name} matches the rule {rule.title!r}",
+        f"the run has {available(rule, run.rows)}",
+    )
 
 
 def as_text(key: str, value: Any) -> str:
@@ -271,6 +280,8 @@ def as_text(key: str, value: Any) -> str:
 
 _MOST_STEPS = 20
 """Steps that are named, at most."""
+_LONGEST_NAMES = 100
+"""Characters of the names of the rows of a run."""
 _KEYS = dict.fromkeys((*_SELECTORS, *LIMITS, "optional"))
 _LARGEST_BYTES = 1 << 20
 

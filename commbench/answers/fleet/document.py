@@ -262,7 +262,9 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
     from commbench.views.draw import write_pictures
 
     pictures, nodes = fleet_pictures(fleet), sorted(map(_reasons, fleet.nodes))
-    files = write_verdict_files(folder, "fleet", fleet.lists, (VIEW, fleet), nodes, answer(fleet))
+    files = write_verdict_files(
+        folder, "fleet", fleet.lists, (VIEW, fleet), nodes, answer(fleet), judged.DRAIN
+    )
     return [*files, *(write_pictures(pictures, folder) if pictures else ())]
 
 

@@ -134,6 +134,7 @@ def write_files(result: PreflightResult) -> list[Path]:
     bad = [host.name for host in result.hosts if host.verdict != PASS]
     lists = result.lists | {Path(EXCLUDED).stem: bad}
     nodes = [(host.name, host.verdict, host.reason) for host in result.hosts]
-    shown = VIEW, result
-    files = write_verdict_files(result.path, "preflight", lists, shown, nodes, answer(result))
+    files = write_verdict_files(
+        result.path, "preflight", lists, (VIEW, result), nodes, answer(result), DRAIN
+    )
     return [*files, result.path / PREFLIGHT_JOURNAL]

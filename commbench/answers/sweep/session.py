@@ -78,10 +78,10 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
 
 def resume(
     text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
-    rounds: int | None = None,
+    rounds: int | None = None, plots: bool = True,
 ) -> SweepResult:  # fmt: skip
     """Carry out the missing rounds of the sweep in a folder, or of a name under results/, or more
-    `rounds`. Raises as `start` does, and RecordsError where there is no sweep."""
+    `rounds`; draw it with `plots`. Raises as `start` does, and RecordsError where there is none."""
     folder = find_sweep(text) or Path(text)
     sweep = runner.read_sweep(folder)
     if rounds is not None:
@@ -91,7 +91,7 @@ def resume(
     if tolerance is not None:
         sweep = sweep._replace(tolerance=tolerance)
     _require_exportable(export, sweep.backends)
-    return _run(sweep, folder, export, True, notify)
+    return _run(sweep, folder, export, plots, notify)
 
 
 def _require_exportable(export: str | None, backends: Collection[str] = ()) -> None:

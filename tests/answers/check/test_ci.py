@@ -29,7 +29,7 @@ def check_junit(path: Path) -> ElementTree.Element:
         found = {
             "tests": len(suite.findall("testcase")),
             "failures": len(suite.findall("testcase/failure")),
-            "errors": 0,
+            "errors": len(suite.findall("testcase/error")),
             "skipped": len(suite.findall("testcase/skipped")),
         }
         assert {name: int(suite.get(name, "-1")) for name in found} == found
@@ -40,7 +40,7 @@ def check_junit(path: Path) -> ElementTree.Element:
             assert case.tag == "testcase"
             assert case.get("name") and case.get("classname")
             assert float(case.get("time", "1")) > 0  # none where it is not known
-            assert len(case) == 1 and case[0].tag in ("failure", "skipped", "system-out")
+            assert len(case) == 1 and case[0].tag in ("failure", "error", "skipped", "system-out")
             assert case[0].tag == "system-out" or case[0].get("message")
     assert {name: int(root.get(name, "-1")) for name in total} == total
     return root

@@ -12,7 +12,7 @@ from synthetic import header, in_memory, plan, steady
 
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.document import VIEW, gate_junit, make_annotations, verdict
-from commbench.answers.check.gate import Checks, GateResult, RowCheck, RuleResult, check
+from commbench.answers.check.gate import NO_VERDICT, Checks, GateResult, RowCheck, RuleResult, check
 from commbench.answers.check.rules import parse_rule
 from commbench.answers.compare.comparison import compare
 from commbench.plan.case import Case
@@ -141,7 +141,11 @@ GATES = some.builds(
 @given(GATES)
 def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
     root = ElementTree.fromstring(gate_junit(gate))
-    assert (root.get("failures") == "0") == (gate.exit_code == 0)
+    failures, errors = int(root.get("failures", "")), int(root.get("errors", ""))
+    assert ((failures > 0, errors + failures > 0)) == (gate.exit_code == 1, gate.exit_code != 0)
+    effects = [c.effect for result in gate.results for c in result.checks] + [gate.outcome]
+    found = [len(root.findall(f".//{name}")) for name in ("failure", "error", "system-out")]
+    assert [effects.count(effect) for effect in (FAIL, NO_VERDICT, PASS)] == found
     levels = {line.split()[0] for line in make_annotations(gate)}
     assert ("::error" in levels) == (gate.exit_code != 0)
     word = {0: "PASS", 1: "FAIL: ", 7: "NO VERDICT: "}[gate.exit_code]

@@ -10,8 +10,8 @@ import pytest
 from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import open_run
-from commbench.answers.check.gate import FAIL, NO_VERDICT, PASS, GateResult, check
-from commbench.answers.check.rules import parse_rule, read_rules, steps_note
+from commbench.answers.check.gate import FAIL, PASS, GateResult, check
+from commbench.answers.check.rules import available, parse_rule, read_rules
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.links import parse_bandwidth
 from commbench.units import LARGEST_SIZE, parse_percentage, parse_tolerance
@@ -179,7 +179,6 @@ def checked(tmp_path: Path, *rules: str) -> GateResult:
         ("max_time variant=calls:1ms", "all steps calls: time at most 1 ms", 1, FAIL),
         ("max_time replay:step=train:variant=all:3ms", "replay: time at most 3 ms", 4, PASS),
         ("max_time 1M-1G:100ms", "all operations 1M-1G: time at most 100 ms", 3, PASS),
-        ("max_time step=other:3ms", "replay other: time at most 3 ms", 0, NO_VERDICT),
         ("max_slowdown step=train:10%",
          "replay train: at most 10 % slower than the baseline", 4, FAIL),
         ("max_slowdown all_reduce:10%",
@@ -193,9 +192,22 @@ def test_a_rule_applies_to_steps_by_name_and_variant(
     assert (found.rule.title, len(found.checks), found.outcome) == (title, rows, outcome)
 
 
-def test_the_steps_that_there_are_are_named() -> None:
+def test_a_rule_that_matches_no_row_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the rule 'replay other: time at most 3 ms'") as refused:
+        checked(tmp_path, "max_time step=other:3ms")
+    assert refused.value.hint.startswith("the run has the steps train calls, train bucket:")
     rows = [SimpleNamespace(step=name, variant="calls") for name in ("train", "evaluate", "")]
     rule = parse_rule("max_time", "step=trian:3ms")
-    assert steps_note(rule, rows) == "; its steps: train calls, evaluate calls"
-    assert steps_note(rule, rows[2:]) == "; it replays no step of a workload"
-    assert steps_note(parse_rule("max_time", "all_reduce:3ms"), rows) == ""
+    assert available(rule, rows) == "the steps train calls, evaluate calls"
+    assert available(rule, rows[2:]) == "no step of a workload"
+    small = parse_rule("max_time", "1K:3ms")
+    with pytest.raises(UsageError) as refused:
+        checked(tmp_path, "max_time 1K:3ms", "max_time all_gather:1K:3ms")
+    assert refused.value.message == f"no row of new matches the rule {small.title!r}"
+    assert refused.value.hint.startswith("the run has all_reduce ")
+    allowed = small._replace(optional=True)
+    assert check(open_run(tmp_path / "new"), [allowed]).exit_code == 7
+    required = parse_rule("max_time", "dtype=bfloat16:1K:3ms")
+    with pytest.raises(UsageError, match="all operations bfloat16 1K") as refused:
+        check(open_run(tmp_path / "new"), [allowed, required])
+    assert refused.value.hint.endswith(" (float32)")

@@ -170,7 +170,9 @@ def test_a_folder_takes_lists_and_files(
     found = json.loads((folder / "fleet.json").read_text())
     assert (found["outcome"], found["exit_code"], found["drain"]) == ("drain", 1, ["node07"])
     suites = fromstring((folder / "junit.xml").read_bytes())
-    assert (suites.get("tests"), suites.get("failures")) == ("21", "2")
+    assert [suites.get(name) for name in ("tests", "failures", "errors")] == ["21", "1", "1"]
+    errors = suites.findall(".//error[@type='missing']/..")
+    assert [case.get("name") for case in errors] == ["node77"]
     assert all(len(line) <= 80 for line in ended.out.splitlines())
     again = commbench("fleet", str(tonight), "-o", "verdict")
     assert (again.code, "is not empty" in again.err) == (6, True)
