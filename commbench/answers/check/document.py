@@ -22,6 +22,7 @@ from commbench.analysis.load import distinct_names
 from commbench.answers.check.gate import (
     NO_VERDICT,
     UNCHECKED,
+    WITH_RANGE,
     GateResult,
     RowCheck,
     RuleResult,
@@ -129,7 +130,8 @@ def _is_noisy(check: RowCheck) -> bool:
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     """A table for each outcome and its reason."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
-    groups = [*([*same] for _, same in groupby(ordered, _outcome)), result.checks.passing]
+    passing = map(result.checks.passing, ("", WITH_RANGE))
+    groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
     tables = [_table(checks) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
     return Section(f"{word}{result.rule.title}", [*tables, Items(rule_notes(result))])
@@ -201,11 +203,14 @@ def _outcome(check: RowCheck) -> str:
 def counts(results: Sequence[RuleResult]) -> str:
     """How many rows of these rules have each outcome, and why: `1 of 3 rows failed, 2 passed`."""
     found: Counter[str] = Counter()
+    together = 0
     for result in results:
         found.update(map(_outcome, result.with_outcome(*OUTCOMES[:-1])))
         found[_SAID[PASS]] += result.checks.passed
+        together += result.checks.with_range
     rows = format_count(sum(found.values()), "row")
     named = ", ".join(f"{number} {what}" for what, number in found.items() if number)
+    named += cells.in_brackets(f"{together} {WITH_RANGE}" * bool(together))
     return named.replace(" ", f" of {rows} ", 1) or "no row"
 
 
@@ -226,10 +231,6 @@ def rule_notes(result: RuleResult) -> list[str]:
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
         found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
-    if together := result.checks.with_range:
-        rows = format_count(together, "row")
-        text = "Passed only with the other sizes of the range: {} (`--undecided fail` allows none)."
-        found.append(text.format(rows))
     if result.checks and not result.checks.others:
         closest = max(result.checks, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")

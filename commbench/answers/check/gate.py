@@ -45,6 +45,8 @@ UNCHECKED = "results not checked"
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
+WITH_RANGE = "with the other sizes of the range"
+"""How a row passes whose own interval is too wide for that."""
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """Why a row does not fail whose own interval is beyond the limit."""
 
@@ -62,9 +64,7 @@ class RowCheck(NamedTuple):
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
     """Why there is no estimate, or why the row is undecided although the limit may lie outside the
-    interval."""
-    is_with_range: bool = False
-    """Whether it passes only with its range of sizes, whose ratio adds to its own."""
+    interval; WITH_RANGE where the estimate is not of the row alone."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
@@ -117,14 +117,14 @@ class Checks(Collection[RowCheck]):
             self.without_interval += found is not None and not found.has_interval
             if check.outcome == PASS:
                 self.passed += 1
-                self.with_range += check.is_with_range
+                self.with_range += check.reason == WITH_RANGE
             else:
                 self.others.append(check)
 
-    @property
-    def passing(self) -> Checks:
-        """The rows that pass."""
-        return Checks(lambda: (check for check in self if check.outcome == PASS))
+    def passing(self, reason: str = "") -> Checks:
+        """The rows that pass by themselves, or for a reason."""
+        of = PASS, reason
+        return Checks(lambda: (check for check in self if (check.outcome, check.reason) == of))
 
     def __len__(self) -> int:
         return self.passed + len(self.others)
@@ -351,7 +351,7 @@ def _judge_with_range(
     may_pass = check.reason in ("", WIDE) and row.runs and rule.undecided != FAIL
     found = own.ratio_of(row) if own and may_pass and check.excess <= 1 else None
     if found and judge(found, rule.value, rule.limit.is_least) == PASS:
-        return check._replace(outcome=PASS, estimate=found, reason="", is_with_range=True)
+        return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)
     return _hold_together(check, row, together)
 
 
