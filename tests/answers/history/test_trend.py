@@ -214,6 +214,21 @@ def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:
     )
 
 
+def test_what_launches_differ_by_counts_once(history: History) -> None:
+    fill(history, lambda _: 1.0, number=11)
+    run = made_run(11)
+    assert run.rows[0].time.ends[1] > 1.1 * run.rows[0].time.value  # one launch of gloo
+    assert check(history, run).outcome == "pass"
+    wide = [row._replace(time_ci_low_s=row.time_s / 2, time_ci_high_s=2 * row.time_s)
+            for row in run.rows]  # fmt: skip
+    gate = check(history, run._replace(rows=wide))
+    assert gate.outcome == "no verdict"
+    for row in gate.comparison.rows:
+        assert 1.9 < row.ratio.high / row.ratio.value < 2.1
+    unknown = [row._replace(time_ci_low_s=0.0) for row in wide]
+    assert check(history, run._replace(rows=unknown)).outcome == "no verdict"
+
+
 def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
     runs = fill(history, lambda day: 1.0 if day < 10 else 3.0)
     assert check(history, runs[10]).outcome == "fail"
