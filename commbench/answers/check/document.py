@@ -23,6 +23,7 @@ from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowC
 from commbench.answers.check.rules import Limit, steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import HOST
+from commbench.answers.history.document import earlier_runs, what_is_unsure
 from commbench.answers.history.store import HISTORY
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
@@ -49,7 +50,8 @@ _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
-    sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
+    name = earlier_runs(gate.baseline) or "the baseline"
+    sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said = verdict(gate)
     if gate.comparison:
         causes = comparing.known_causes(gate.comparison)
@@ -94,7 +96,8 @@ def verdict(gate: GateResult) -> str:
     undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
     doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
     doubt += " (with --undecided fail: exit code 1)"
-    word = WORDS[gate.outcome] + doubt * (gate.outcome == PASS and undecided > 0)
+    word = " against ".join(filter(None, (WORDS[gate.outcome], earlier_runs(gate.baseline))))
+    word += doubt * (gate.outcome == PASS and undecided > 0)
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
     ]
@@ -257,6 +260,11 @@ def advice(gate: GateResult) -> list[str]:
         rows = [row for row in gate.comparison.rows if row.b.case in cases]
         limit = min((r.rule.value for r in found if r.rule.limit.needs_baseline), default=1.0) - 1
         again = comparing.clearer(gate.comparison, rows, limit)
+    levels = (gate.baseline and gate.baseline.levels) or {}
+    if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
+        widest = max(own, key=lambda check: levels[check.case.key()].full_half)
+        again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
+        again = f"{widest.case.name}: {again}" if own[1:] else again
     return _texts(gate, applies, again)
 
 
@@ -281,9 +289,15 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     blanks = {
         "clearer": again, "waited": WAITED_HINT, "base": base,
         "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
-        "db": "" if base == str(HISTORY) else f" --db {base}",
+        "db": _db(gate),
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
+
+
+def _db(gate: GateResult) -> str:
+    """The option that names the history, where it is another one than by default."""
+    path = str(gate.baseline.path) if gate.baseline else ""
+    return "" if path in ("", str(HISTORY)) else f" --db {quote(path)}"
 
 
 # Other formats.

@@ -318,6 +318,11 @@ class Level(NamedTuple):
         factor = student_quantile(Z, self.degrees + more)
         return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
 
+    @property
+    def full_half(self) -> float:
+        """Half the 95 % prediction interval of the new run."""
+        return hypot(self.half(), Z * self.own)
+
 
 def find_baseline(
     history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
@@ -385,7 +390,7 @@ def find_level(times: Sequence[Estimate], fit: Fit, new: Estimate | None = None)
 def _baseline_row(row: Any, found: FittedSeries, level: Level) -> Any:
     """The row as it is on the level of the last segment."""
     assert found.last.level, "a series of FEWEST points has levels"
-    time, factor = found.last.level.value, exp(min(_MOST, hypot(level.half(), Z * level.own)))
+    time, factor = found.last.level.value, exp(min(_MOST, level.full_half))
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
         time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
