@@ -1,7 +1,7 @@
 """How often steps are found in made-up series: by `commbench history`, and by the detectors of asv,
 ruptures and Apache Otava where these are installed; and in the series of otava-test-data, whose
-labels say where a level changes. `python tests/step_power.py` prints the tables of
-docs/history.md."""
+labels say where a level changes; and what a check against a history decides. `python
+tests/step_power.py` prints the tables of docs/history.md."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from statistics import mean
+from statistics import mean, median
 
 import numpy as np
 
+from commbench.answers.history.history import find_level
 from commbench.answers.history.steps import find_steps
-from commbench.stats import Estimate
+from commbench.stats import FAIL, PASS, Estimate, judge
 
 NOISE, POINTS = 0.03, 200
 Rng = np.random.Generator
@@ -89,6 +90,25 @@ def oracles() -> dict[str, Found]:
     return {"asv": of_asv, "ruptures": of_ruptures}
 
 
+def checked(runs: int, sd: float, times: int, kind: str = "white") -> list[Estimate]:
+    """The ratio of a run to so many earlier ones that are equal, as a check would find it, of
+    different histories."""
+    rng, found = np.random.default_rng(5), []
+    for _ in range(times):
+        *logs, new = sd * KINDS[kind](rng, runs + 1)
+        earlier = series(np.array(logs))
+        fit = find_steps(earlier, tolerance=0.02)
+        half = find_level(earlier, fit).half()
+        value = math.exp(new) / fit.segments[-1].level.value
+        found.append(Estimate(value, value * math.exp(-half), value * math.exp(half)))
+    return found
+
+
+def share_judged(found: list[Estimate], limit: float, outcome: str, slower: float) -> float:
+    """How many of these ratios have an outcome, of a run that is so many times as slow."""
+    return mean(judge(each.scaled(slower), limit) == outcome for each in found)
+
+
 LEVELS = ("constant", "outlier", "variance_change", "step_function", "regression_fix",
           "multiple_changes")  # fmt: skip
 """Patterns of otava-test-data; in the last three the level changes where a label is."""
@@ -139,6 +159,18 @@ def main(times: int) -> None:
     for ratio in (1.05, 1.1, 1.2):
         cells = [f"{share_found(ours, POINTS - after, times, ratio):.0%}" for after in newest]
         print(" | ".join([f"step of {ratio - 1:.0%}", *cells]), flush=True)
+    print("noise, limit; of 6, 11 and 30 runs | interval | equal: passes, fails | "
+          "1.2, 1.5, 2 times as slow: fails")  # fmt: skip
+    for sd, limit in ((0.02, 1.1), (0.05, 1.1), (0.05, 1.25), (0.16, 1.1)):
+        every = [checked(runs, sd, 10 * times) for runs in (6, 11, 30)]
+        halves = [median(math.log(each.high / each.low) / 2 for each in found) for found in every]
+        ends = [f"{math.exp(-half):.2f} … {math.exp(half):.2f}" for half in halves]
+        judged = [(PASS, 1.0), (FAIL, 1.0), (FAIL, 1.2), (FAIL, 1.5), (FAIL, 2.0)]
+        cells = [
+            ", ".join(f"{share_judged(found, limit, *case):.1%}" for found in every)
+            for case in judged
+        ]
+        print(" | ".join([f"{sd:.0%}, {limit - 1:.0%}", ", ".join(ends), *cells]), flush=True)
     if find_spec("otava_test_data") and find_spec("otava"):
         print("precision, recall: commbench | Otava")
         for sigma in (1, 2, 5, 10):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile, zip_longest
 from math import isclose
 from operator import attrgetter
@@ -53,6 +53,9 @@ class LoadedRun(NamedTuple):
     """How the run ended, as far as its file says; None where it has not, or was killed."""
     absent: str = ""
     """Why a case has no row, where it is no run that lacks it but a history."""
+    levels: Mapping[Any, Any] | None = None
+    """Of a history the answers.history.history.Level of each case, by its key. The intervals of its
+    rows hold for the ratio to a run: they contain what is unsure in the run."""
 
     @property
     def incomplete(self) -> str:

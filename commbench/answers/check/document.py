@@ -4,37 +4,31 @@ do; and the same as JSON, as JUnit XML and as GitHub's annotations."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from commbench.analysis.diagnostics import (
     WAITED,
-    WAITED_HINT,
     WAITED_SENTENCE,
-    clearer,
     waited_sentences,
 )
 from commbench.analysis.load import distinct_names
+from commbench.answers.check.advice import advice
 from commbench.answers.check.gate import (
     NO_VERDICT,
-    UNCHECKED,
     WITH_RANGE,
     GateResult,
     RowCheck,
     RuleResult,
-    find_ranges,
 )
 from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import HOST
-from commbench.answers.history.store import HISTORY
+from commbench.answers.history.document import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
-from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
@@ -57,7 +51,8 @@ _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
-    sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
+    name = earlier_runs(gate.baseline) or "the baseline"
+    sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said = verdict(gate)
     if gate.comparison:
         causes = comparing.known_causes(gate.comparison)
@@ -102,7 +97,8 @@ def verdict(gate: GateResult) -> str:
     undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
     doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
     doubt += " (with --undecided fail: exit code 1)"
-    word = WORDS[gate.outcome] + doubt * (gate.outcome == PASS and undecided > 0)
+    word = " against ".join(filter(None, (WORDS[gate.outcome], earlier_runs(gate.baseline))))
+    word += doubt * (gate.outcome == PASS and undecided > 0)
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
     ]
@@ -116,12 +112,6 @@ def verdict(gate: GateResult) -> str:
         if result.outcome == NO_VERDICT and not result.checks
     ]
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
-
-
-def _is_noisy(check: RowCheck) -> bool:
-    """Whether more launches may decide a row."""
-    is_other = check.without_host or check.reason.startswith(WAITED)
-    return check.outcome == UNDECIDED and check.effect in ("", NO_VERDICT) and not is_other
 
 
 # A rule and its rows.
@@ -235,71 +225,6 @@ def rule_notes(result: RuleResult) -> list[str]:
         closest = max(result.checks, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
     return found
-
-
-# What limits the check, and what to do.
-
-
-def advice(gate: GateResult) -> list[str]:
-    """What to do about a check that fails or has no verdict."""
-    if gate.outcome == FAIL:
-        return _after_failure(gate)
-    found = [result for result in gate.results if result.outcome == NO_VERDICT]
-    checks = [check for result in found for check in result.checks.others]
-    header = gate.run.header
-    header = None if header and "imported_from" in header.environment else header
-    blocking = [check for check in checks if check.effect == NO_VERDICT]
-    absent = gate.baseline.absent if gate.baseline else ""
-    undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
-    noisy = [*filter(_is_noisy, undecided)]
-    applies = {
-        "clearer": bool(noisy) or any(c.without_host for c in undecided),
-        "unsure": any(not c.reason for c in undecided),
-        "waited": any(c.reason.startswith(WAITED) for c in undecided),
-        "together": any(c.is_beyond for c in noisy),
-        "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
-        "too few runs": any(absent and c.reason == absent for c in blocking),
-        "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
-        "no row": any(not result.checks for result in found),
-    }
-    again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
-    if gate.comparison and not absent:
-        rules = [result.rule for result in found if result.rule.limit.needs_baseline]
-        strict = min(rules, key=attrgetter("value"), default=None)
-        cases = {check.case for check in noisy}
-        rows = [row for row in gate.comparison.rows if row.b.case in cases]
-        ranges = [
-            each for each in (find_ranges(strict, gate.comparison) if strict else ())
-            if any(map(each.covers, rows))
-        ]  # fmt: skip
-        again = comparing.clearer(gate.comparison, ranges, strict and strict.value - 1)
-    return _texts(gate, applies, again)
-
-
-def _after_failure(gate: GateResult) -> list[str]:
-    """What to look at, and what measures again or compares."""
-    failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
-    valued, worst = [check for check in failed if check.estimate], gate.worst
-    applies = {
-        "incomplete": bool(gate.incomplete),
-        "invalid": len(valued) < len(failed),
-        "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
-        "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
-        "beyond": bool(not gate.baseline and worst and worst.estimate),
-    }
-    return _texts(gate, applies)
-
-
-def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
-    """The texts that apply."""
-    texts = read_sections(Path(__file__).with_name("advice.txt"))
-    base = quote(str(gate.baseline.path)) if gate.baseline else ""
-    blanks = {
-        "clearer": again, "waited": WAITED_HINT, "base": base,
-        "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
-        "db": "" if base == str(HISTORY) else f" --db {base}",
-    }  # fmt: skip
-    return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
 
 # Other formats.

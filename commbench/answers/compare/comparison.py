@@ -214,6 +214,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
         kind = row_kind(first)
+        if a.levels is not None and second.time:
+            second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         host = _host_effect(changes, first, of_kinds.get(kind, ()))
         samples = None
         if a.run and b.run:

@@ -231,7 +231,7 @@ SIDE_COLUMNS = (
     Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
     Column("launches", lambda side: launches_of(side[1]), cells.NUMBER),
-    Column("samples", lambda side: "" if side[1].run else "none", cells.TEXT),
+    Column("samples", lambda side: "none" * (not (side[1].run or side[1].levels)), cells.TEXT),
     Column("incomplete", lambda side: side[1].incomplete, cells.TEXT, 8, is_wrapped=True),
 )
 RANGE_COLUMNS = (
@@ -340,8 +340,8 @@ def _remarks(found: Comparison) -> list[str]:
 
 
 def launch_notes(found: Comparison) -> list[str]:
-    """That a side is a single launch, and what that means; empty where none is."""
-    single = 1 in (launches_of(found.a), launches_of(found.b))
+    """That a side is a single launch, and what that means; empty where none is, or of a history."""
+    single = found.a.levels is None and 1 in (launches_of(found.a), launches_of(found.b))
     if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
         return []
     measure = diagnostics.measure_launches([found.a.header, found.b.header])

@@ -6,16 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from math import exp, hypot, log
 from operator import attrgetter
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
+from commbench.analysis.diagnostics import clearer
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.history import Change, FittedSeries, Trend
+from commbench.analysis.statistics import Z
+from commbench.answers.history.history import Change, FittedSeries, Level, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import join_words, list_some, span
-from commbench.stats import collect
+from commbench.results.schema import RunHeader
+from commbench.stats import Estimate, around, collect
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -24,6 +29,8 @@ from commbench.views.document import BAD, Block, Document, Items, Pictures, Tabl
 from commbench.views.formats import Result, View
 
 MOST_SENTENCES, MOST_CAUSES, MOST_PANELS = 6, 4, 6
+MANY = 30
+"""A check says what so many runs would give."""
 NOTHING = "nothing that is recorded changed then"
 
 
@@ -206,6 +213,49 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)
+
+
+# What a check against it says.
+
+
+def earlier_runs(baseline: LoadedRun | None) -> str:
+    """How many runs the levels of a history have: `11 earlier runs`; empty where it has none."""
+    runs = [level.runs for level in ((baseline and baseline.levels) or {}).values()]
+    return f"{span(str, runs)} earlier runs" if runs else ""
+
+
+def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
+    """Whether the run or the history is why the interval of a ratio is wide, and what would make it
+    narrower. `db` is the option that names the history."""
+    differ = f"{level.runs} earlier runs differ by {format_rough_percent(level.deviation)}"
+    value = ratio.value if ratio else 1.0
+    half, own = level.half(), Z * hypot(level.own, level.usual)
+    if Z * level.own > half:
+        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
+        return (
+            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
+            f"{differ}. {clearer(header, both=False)}."
+        )
+
+    def interval(half: float) -> str:
+        return cells.ratio_interval_text(around(log(value), half).map(exp))
+
+    then = f"With {MANY} runs the interval would be {interval(level.half(MANY - level.runs))}, with"
+    found = [
+        f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
+        "of this run alone do not help.",
+        f"{then if level.runs < MANY else 'With'} any number at best "
+        f"{interval(Z * level.deviation)}.",
+        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
+        " in each.",
+    ]
+    if level.least_step and level.least_step < (alone := exp(2 * half) - 1):
+        found.append(
+            f"One run shows a change of {format_rough_percent(alone)}, {LATER} more in the history "
+            f"(`commbench run --history{db}`) a lasting one of "
+            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
+        )
+    return " ".join(found)
 
 
 # The list of runs, and all points for other programs.

@@ -8,22 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z, percentile
+from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
-from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, find_steps
+from commbench.answers.history.steps import (
+    ALPHA,
+    FEWEST,
+    Fit,
+    Segment,
+    find_steps,
+    own_deviation,
+    single_points,
+)
 from commbench.answers.history.store import HISTORY, History, Keep
 from commbench.output.text import span
 from commbench.plan.case import Case
 from commbench.results.schema import OK
-from commbench.stats import Estimate
+from commbench.stats import Estimate, student_quantile
 from commbench.units import format_count, format_GBps, format_percent
 from commbench.views.formats import Result
 
@@ -287,19 +295,54 @@ def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Differe
 # The level of a history as the baseline of a check.
 
 
+class Level(NamedTuple):
+    """How far a new run of a row may be from the level of a history. Deviations are standard ones,
+    of logarithms."""
+
+    runs: int
+    """Since the last step."""
+    deviation: float
+    """Of single runs, in which what differs within and between runs is."""
+    degrees: int
+    """Of freedom, of this deviation."""
+    usual: float
+    """The deviation of a usual run by its own interval; it is a part of `deviation`."""
+    own: float
+    """By how much more the interval of the new run is wider than that: the square root of the
+    difference of the variances."""
+    least_step: float | None
+    """See Fit."""
+
+    def half(self, more: int = 0) -> float:
+        """Half the 95 % prediction interval of a usual run, by so many more runs."""
+        factor = student_quantile(Z, self.degrees + more)
+        return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
+
+    @property
+    def full_half(self) -> float:
+        """Half the 95 % prediction interval of the new run."""
+        return hypot(self.half(), Z * self.own)
+
+
 def find_baseline(
     history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
 ) -> tuple[LoadedRun, list[str]]:
     """The level of each row of a run in the runs of the same system that started before it, since
-    its last step, as a run whose intervals have 95 % of single runs; and what the history lacks. It
-    has no row for a case with fewer than FEWEST runs. Without a history at `path` it is None."""
+    its last step, as a run whose intervals are those of the time of this run; and what the history
+    lacks. It has no row for a case with fewer than FEWEST runs. Without a history at `path` it is
+    None."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     few = [each for each in series if sum(point.counts for point in each.points) < FEWEST]
     fitted = fit_series([each for each in series if each not in few])
     environments = history.environments() if history and fitted else {}
-    rows = [_baseline_row(cases[f.series.case.key()], f) for f in fitted]
+    own = {f.case.key(): f for f in fitted}
+    levels = {
+        key: find_level([p.time for p in found.series.points], found.fit, cases[key].time)
+        for key, found in own.items()
+    }
+    rows = [_baseline_row(cases[key], found, levels[key]) for key, found in own.items()]
     notes = []
     if history and (missing := len(cases) - len(rows)):
         notes.append(
@@ -321,7 +364,7 @@ def find_baseline(
         and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
     ]
     name = f"history of {system.node}"
-    return LoadedRun(name, path, run.columns, rows, absent=absent), notes
+    return LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels), notes
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
@@ -331,24 +374,26 @@ def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
     return [point for point in others if not start or point.run.started < start]
 
 
-_Z90 = 1.645
-"""The two-sided 90 % factor of the normal distribution."""
+_MOST = 500.0
+"""Half an interval of logarithms that is not known, as that of a time which may be 0."""
 
 
-def _baseline_row(row: Any, found: FittedSeries) -> Any:
+def find_level(times: Sequence[Estimate], fit: Fit, new: Estimate | None = None) -> Level:
+    """How far a new run may be from the last level of these times, of at least FEWEST runs."""
+    deviation, degrees = single_points([log(each.value) for each in times], fit.segments)
+    usual = median(sorted(map(own_deviation, times)))
+    own = own_deviation(new) if new else 0.0
+    more = sqrt(max(0.0, own**2 - usual**2))
+    return Level(fit.segments[-1].number, deviation, degrees, usual, more, fit.least_step)
+
+
+def _baseline_row(row: Any, found: FittedSeries, level: Level) -> Any:
     """The row as it is on the level of the last segment."""
-    noise, last = found.fit.noise, found.last
-    assert noise and last.level, "a series of FEWEST points has noise"
-    level = last.level.value
-    points = found.series.points[last.first : last.last + 1]
-    # The noise of the series is robust: it may not see that a few runs are far away.
-    far = percentile(sorted(abs(log(point.time.value / level)) for point in points), 0.9) / _Z90
-    deviation = far if far > 2 * noise.deviation else noise.deviation
-    variance = deviation**2 + noise.long_run / last.number
-    factor = exp(Z * sqrt(variance))
+    assert found.last.level, "a series of FEWEST points has levels"
+    time, factor = found.last.level.value, exp(min(_MOST, level.full_half))
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
-        time_s=level, time_ci_low_s=level / factor, time_ci_high_s=level * factor, **other,
+        time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
         queued_share=None, warnings="",
     )  # fmt: skip

@@ -34,7 +34,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats import Estimate, around, combine, student_quantile
+from commbench.stats import Estimate, around, combine, factor_of_all, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,11 +179,32 @@ def _weights(series: Sequence[Estimate], noise: Noise) -> Values:
     point with a wider one has the variance that is more, too."""
     import numpy as np
 
-    halves = [log(e.ends[1] / e.ends[0]) / 2 / Z if e.ends[0] > 0 else inf for e in series]
-    variances = np.minimum(np.square(halves), 1.0)
+    variances = np.minimum(np.square([own_deviation(each) for each in series]), 1.0)
     more = np.maximum(variances - np.median(variances), 0.0)
     weights: Values = noise.deviation**2 / (noise.deviation**2 + more)
     return weights
+
+
+def own_deviation(found: Estimate) -> float:
+    """The standard deviation of the logarithm of a value, by its own interval."""
+    low, high = found.ends
+    return log(high / low) / 2 / Z if low > 0 else inf
+
+
+def single_points(logs: Sequence[float], segments: Sequence[Segment]) -> tuple[float, int]:
+    """The standard deviation of single points about the levels of their segments, of all of which
+    the level is known, and its degrees of freedom. One point in ten, at least one, does not count
+    where it is an outlier: at 5 % for all points together, by Student's t of the others."""
+    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
+    squares = sorted((own - level) ** 2 for own, level in zip(logs, levels, strict=True))
+    number, lost = len(squares), len(segments)
+    z = factor_of_all(number)
+    for out in range(max(1, number // 10), -1, -1):
+        degrees = number - lost - out
+        variance = sum(squares[: number - out]) / degrees
+        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
+            break
+    return max(sqrt(variance), LEAST_NOISE), degrees
 
 
 def _clip(values: Values, deviation: float) -> Values:

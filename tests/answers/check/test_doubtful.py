@@ -14,7 +14,8 @@ import commbench as cb
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.diagnostics import WAITED, WAITED_HINT, clearer
 from commbench.analysis.rows import make_rows
-from commbench.answers.check.document import advice, as_json, verdict
+from commbench.answers.check.advice import advice
+from commbench.answers.check.document import as_json, verdict
 from commbench.answers.check.gate import GateResult, check
 from commbench.answers.check.rules import parse_rule
 from commbench.results.journal import Journal

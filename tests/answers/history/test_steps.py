@@ -13,6 +13,7 @@ from step_power import (
     KINDS,
     NOISE,
     POINTS,
+    checked,
     correlated,
     oracles,
     ours,
@@ -101,6 +102,30 @@ def test_noise_does_not_contain_steps_and_outliers() -> None:
     found = [steps.estimate_noise(correlated(rng, 400)) for _ in range(30)]
     assert mean(noise.correlation for noise in found) == pytest.approx(0.5, abs=0.05)
     assert median(noise.long_run for noise in found) == pytest.approx(3.0, rel=0.2)
+
+
+@pytest.mark.parametrize(("runs", "quantile"), [(6, 2.571), (11, 2.228), (30, 2.045)])
+@pytest.mark.parametrize("sd", [0.05, 0.16])
+def test_the_interval_of_a_new_run_holds_and_is_no_wider(
+    sd: float, runs: int, quantile: float
+) -> None:
+    found = checked(runs, sd, 1000)
+    assert 0.035 <= mean(not each.low < 1 < each.high for each in found) <= 0.06
+    halves = sorted(math.log(each.high / each.low) / 2 for each in found)
+    ideal = quantile * sd * math.sqrt(1 + 1 / runs)  # Student's, of a sample with this deviation
+    assert median(halves) == pytest.approx(ideal, rel=0.07)
+    assert halves[950] < 1.7 * ideal
+
+
+def test_an_outlier_does_not_make_that_interval_useless() -> None:
+    *logs, last = 0.05 * white(np.random.default_rng(2), 12)
+    assert single([*logs[:5], 1.0]) == pytest.approx(single(logs[:5]), rel=0.05)
+    assert single([*logs, last + 1.0]) == pytest.approx(single(logs), rel=0.05)
+    assert single([*logs, 1.0, 1.0]) > 5 * single(logs)  # those of more than one in ten are usual
+
+
+def single(logs: list[float]) -> float:
+    return steps.single_points(logs, [steps.Segment(0, len(logs) - 1, Estimate(1.0))])[0]
 
 
 def test_points_with_wide_intervals_weigh_less() -> None:

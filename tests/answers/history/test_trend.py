@@ -15,7 +15,8 @@ from history_writer import BEGIN, made_run
 
 import commbench
 from commbench.analysis.load import LoadedRun
-from commbench.answers.check.document import advice, verdict
+from commbench.answers.check.advice import advice
+from commbench.answers.check.document import verdict
 from commbench.answers.history.document import pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
 from commbench.answers.history.store import History
@@ -212,6 +213,44 @@ def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:
     assert (
         f"`commbench history show --db {history.path}` prints the earlier runs" in advice(gate)[0]
     )
+
+
+def test_what_launches_differ_by_counts_once(history: History) -> None:
+    fill(history, lambda _: 1.0, number=11)
+    run = made_run(11)
+    assert run.rows[0].time.ends[1] > 1.1 * run.rows[0].time.value  # one launch of gloo
+    assert check(history, run).outcome == "pass"
+    wide = [row._replace(time_ci_low_s=row.time_s / 2, time_ci_high_s=2 * row.time_s)
+            for row in run.rows]  # fmt: skip
+    gate = check(history, run._replace(rows=wide))
+    assert gate.outcome == "no verdict"
+    for row in gate.comparison.rows:
+        assert 1.9 < row.ratio.high / row.ratio.value < 2.1
+    unknown = [row._replace(time_ci_low_s=0.0) for row in wide]
+    assert check(history, run._replace(rows=unknown)).outcome == "no verdict"
+
+
+@pytest.mark.parametrize("number", [6, 30])
+def test_a_check_says_that_the_history_is_unsure(history: History, number: int) -> None:
+    fill(history, lambda day: noise(3)[day] ** 10, number=number, cases=1)
+    gate = check(history, made_run(number, cases=1))
+    assert verdict(gate).startswith(f"NO VERDICT against {number} earlier runs: 1 of 1 row")
+    (first, *_) = advice(gate)
+    assert first.startswith(f"The history is the uncertain part: its {number} earlier runs differ")
+    assert ("With 30 runs the interval would be 0." in first) == (number == 6)
+    assert f"{'with' if number == 6 else 'With'} any number at best 0." in first
+    assert f"`commbench history show --db {history.path}`" in first
+    assert "--launches" not in gate.text() and f"A, {number} earlier runs" in gate.text()
+
+
+def test_a_check_says_that_the_run_is_unsure(history: History) -> None:
+    fill(history, lambda _: 1.0, number=8, cases=1)
+    run = made_run(9, cases=1)
+    wide = [row._replace(time_ci_low_s=row.time_s / 2, time_ci_high_s=2 * row.time_s)
+            for row in run.rows]  # fmt: skip
+    (first, *_) = advice(check(history, run._replace(rows=wide)))
+    assert first.startswith("This run is the uncertain part: it is known within 100 %, and the 8 ")
+    assert "earlier runs differ by 1.2 %. For a clearer answer measure again with `--la" in first
 
 
 def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:

@@ -1,0 +1,108 @@
+"""What to do about a check that fails or has no verdict; advice.txt has the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from shlex import quote
+
+from commbench.analysis.diagnostics import WAITED, WAITED_HINT, clearer
+from commbench.answers.check.gate import (
+    NO_VERDICT,
+    UNCHECKED,
+    GateResult,
+    RowCheck,
+    RuleResult,
+    find_ranges,
+)
+from commbench.answers.compare import document as comparing
+from commbench.answers.compare.comparison import Comparison
+from commbench.answers.history.document import what_is_unsure
+from commbench.answers.history.store import HISTORY
+from commbench.output.text import read_sections
+from commbench.stats import FAIL, NOT_MEASURED, UNDECIDED
+
+
+def advice(gate: GateResult) -> list[str]:
+    """What to do about a check that fails or has no verdict."""
+    if gate.outcome == FAIL:
+        return _after_failure(gate)
+    found = [result for result in gate.results if result.outcome == NO_VERDICT]
+    checks = [check for result in found for check in result.checks.others]
+    header = gate.run.header
+    header = None if header and "imported_from" in header.environment else header
+    blocking = [check for check in checks if check.effect == NO_VERDICT]
+    absent = gate.baseline.absent if gate.baseline else ""
+    undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
+    noisy = [*filter(_is_noisy, undecided)]
+    applies = {
+        "clearer": bool(noisy) or any(c.without_host for c in undecided),
+        "unsure": any(not c.reason for c in undecided),
+        "waited": any(c.reason.startswith(WAITED) for c in undecided),
+        "together": any(c.is_beyond for c in noisy),
+        "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
+        "too few runs": any(absent and c.reason == absent for c in blocking),
+        "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
+        "no row": any(not result.checks for result in found),
+    }
+    again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
+    levels = (gate.baseline and gate.baseline.levels) or {}
+    if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
+        widest = max(own, key=lambda check: levels[check.case.key()].full_half)
+        again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
+        again = f"{widest.case.name}: {again}" if own[1:] else again
+    elif gate.comparison and not absent:
+        again = _clearer(gate.comparison, found, noisy)
+    return _texts(gate, applies, again)
+
+
+def _clearer(
+    comparison: Comparison, results: Sequence[RuleResult], noisy: Sequence[RowCheck]
+) -> str:
+    """What makes the ranges of noisy rows clearer, and which limit equal runs pass then."""
+    rules = [result.rule for result in results if result.rule.limit.needs_baseline]
+    strict = min(rules, key=attrgetter("value"), default=None)
+    cases = {check.case for check in noisy}
+    rows = [row for row in comparison.rows if row.b.case in cases]
+    ranges = find_ranges(strict, comparison) if strict else ()
+    unsure = [each for each in ranges if any(map(each.covers, rows))]
+    return comparing.clearer(comparison, unsure, strict and strict.value - 1)
+
+
+def _after_failure(gate: GateResult) -> list[str]:
+    """What to look at, and what measures again or compares."""
+    failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
+    valued, worst = [check for check in failed if check.estimate], gate.worst
+    applies = {
+        "incomplete": bool(gate.incomplete),
+        "invalid": len(valued) < len(failed),
+        "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
+        "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
+        "beyond": bool(not gate.baseline and worst and worst.estimate),
+    }
+    return _texts(gate, applies)
+
+
+def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
+    """The texts that apply."""
+    texts = read_sections(Path(__file__).with_suffix(".txt"))
+    base = quote(str(gate.baseline.path)) if gate.baseline else ""
+    blanks = {
+        "clearer": again, "waited": WAITED_HINT, "base": base,
+        "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
+        "db": _db(gate),
+    }  # fmt: skip
+    return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
+
+
+def _db(gate: GateResult) -> str:
+    """The option that names the history, where it is another one than by default."""
+    path = str(gate.baseline.path) if gate.baseline else ""
+    return "" if path in ("", str(HISTORY)) else f" --db {quote(path)}"
+
+
+def _is_noisy(check: RowCheck) -> bool:
+    """Whether more launches may decide a row."""
+    is_other = check.without_host or check.reason.startswith(WAITED)
+    return check.outcome == UNDECIDED and check.effect in ("", NO_VERDICT) and not is_other
