@@ -4,6 +4,7 @@ those of gloo usually do, and of runs whose hosts were not equally fast."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from synthetic import header, in_memory, plan, steady
 
 from commbench import __version__
 from commbench.answers.compare.comparison import Comparison, compare
-from commbench.answers.compare.document import document
+from commbench.answers.compare.document import RANGE_COLUMNS, document, pooled_sentences
 from commbench.answers.compare.ratio import find_facts
 from commbench.results.schema import Run
+from commbench.stats import Estimate
+from commbench.views import cells
 from commbench.views.formats import as_json
 
 ROWS = 8
@@ -194,3 +197,37 @@ def test_launches_that_began_within_one_second_make_no_turns() -> None:
     assert [facts.turns for facts in find_facts(b, a)] == [2, 2]
     assert [facts.turns for facts in find_facts(a, b._replace(starts=("7",)))] == [1, 1]
     assert [facts.turns for facts in find_facts(a, b._replace(starts=()))] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("interval", "number", "cell"),
+    [
+        ((0.71, 0.0002, 2132.0), "an unknown number of", "too noisy"),
+        ((0.71, 0.0, inf), "an unknown number of", "too noisy"),
+        ((53.0, 2.04, 1432.0), "over 2.04", "over 2.04"),
+        ((0.02, 0.0001, 0.5), "under 0.5", "under 0.5"),
+        ((1.5, 0.15, 14.9), "1.5 (0.1 … 14.9)", "1.5"),
+    ],
+)
+def test_an_interval_of_more_than_a_factor_of_100_says_nothing_or_one_side_of_1(
+    interval: tuple[float, float, float], number: str, cell: str
+) -> None:
+    found = Estimate(*interval)
+    assert (cells.ratio_with_interval_text(found), cells.ratio_text(found)) == (number, cell)
+    assert cells.times_text(found, "as slow").replace(" times as slow", "") == number
+    assert bool(cells.ratio_interval_text(found)) is not found.is_unknown
+
+
+def test_runs_that_are_too_noisy_are_compared_without_digits() -> None:
+    a, b = (
+        in_memory(name, [steady(1e-4, 8) + steady(4e-2, 8)] * 3, launches=3) for name in ("a", "b")
+    )
+    found = compare(a, b)
+    (pooled,) = found.pooled
+    assert pooled.ratio.is_unknown and pooled.reason == "too noisy to compare"
+    (said,) = pooled_sentences(found)
+    assert said.endswith(
+        "an unknown number of times as long as a: undecided, too noisy to compare."
+    )
+    assert RANGE_COLUMNS[0].cell(pooled) == "too noisy" and not RANGE_COLUMNS[1].cell(pooled)
+    assert as_json(found)["pooled"][0]["ratio"]["high"] > 1
