@@ -134,7 +134,7 @@ def pooled_sentences(
     ranges where B is slower or faster. `kind` limits them to one kind of case. `is_told`: it is
     said that ranks waited."""
     a, b = distinct_names([found.a, found.b])
-    label, across = _range_label(found), "across machines, " * found.is_across_machines
+    label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
         f"as long as {a}: {pooled.verdict}{_why(pooled, is_told)}."

@@ -165,20 +165,26 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
         ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
         ({"world_size": 4}, "old has 2 ranks, new has 4."),
         ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
+        ({"cores": 1}, "old may use 2 cores, new may use 1."),
     ],
 )
 def test_what_differs_is_said_first_and_is_not_called_a_slower_host(
     changed: dict[str, Any], word: str
 ) -> None:
-    environment = {key: text for key, text in changed.items() if key == "processor"}
-    of_plan = {key: value for key, value in changed.items() if key != "processor"}
+    environment = {key: fact for key, fact in changed.items() if key in ("processor", "cores")}
+    of_plan = {key: value for key, value in changed.items() if key not in environment}
     old, new = steady_run("old", 1e-4, **host(1)), steady_run("new", 1.2e-4, **host(1.3))
     asked = plan(sizes=new.header.plan.sizes, launches=3, **of_plan)
     new = new._replace(header=header(asked, "new", environment=environment))
+    old = old._replace(header=header(old.header.plan, "old", environment={"cores": 2}))
     found = compare(old, new)
     first, answer = document(found).answer
     assert (first, verdicts(found), found.host_changes) == (word, {"slower"}, ())
-    assert found.is_across_machines == ("across machines" in answer) == bool(environment)
+    assert found.is_across_machines == ("processor" in changed)
+    assert found.setting == {"processor": "across machines", "cores": "on fewer cores"}.get(
+        next(iter(changed)), ""
+    )
+    assert answer.partition(": ")[2].startswith(f"{found.setting}, " * bool(environment) + "new ")
 
 
 def test_versions_of_commbench_and_launches_that_differ_are_said_first() -> None:
