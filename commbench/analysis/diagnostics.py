@@ -211,10 +211,13 @@ def has_waited(queued_share: float | None) -> bool:
     return (queued_share or 0.0) > MOST_QUEUED
 
 
-def waited_sentences(queued: Sequence[float | None]) -> list[str]:
+def waited_sentences(queued: Sequence[float | None], name: str = "") -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
-    `queued` has the part of the time of each row, None where it is not known."""
-    return [f"{WAITED_SENTENCE}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+    `queued` has the part of the time of each row, None where it is not known. `name`: of their run,
+    where it is one of several."""
+    sentence = f"{name}: {WAITED_SENTENCE.replace(WAITED.capitalize(), WAITED)}"
+    text = f"{sentence if name else WAITED_SENTENCE}. {WAITED_HINT}"
+    return [text] * (2 * sum(map(has_waited, queued)) > len(queued))
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

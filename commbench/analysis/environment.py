@@ -31,8 +31,10 @@ MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 of what is measured."""
 NEEDED_FACTS = (*MUST_MATCH, "backend")
 
-_MACHINE = ("processor", "cores", "devices")
+_MACHINE = ("processor", "devices")
 """Facts that differ between two machines only."""
+CORES = "cores"
+"""How many cores a run may use: with taskset or in a container, fewer than the machine has."""
 _UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus", SELECTIONS)
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
 _HOW = (
@@ -57,6 +59,7 @@ _SET_FOR_RANKS = {
 _VERBS = {
     "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
     "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
+    "cores": ("may use", "core"),
 }  # fmt: skip
 """How a sentence says a fact of a run: a verb, and what a number counts."""
 

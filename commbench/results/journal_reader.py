@@ -381,13 +381,14 @@ _DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 
 def _damaged(journal: Path, place: int | str, why: object) -> RecordsError:
     """The error for a damaged line; `place` is its number, or `3, column 12`."""
-    advice = "nothing of it can be read, because the first line describes the run: measure again"
+    advice, rows = f"without its first line {journal.name} cannot be read", _about_rows(journal)
+    advice += ": measure again" * (not rows)
     if str(place).partition(",")[0] != "1":
         advice = (
             "the lines before it can be read: copy the file, then remove this line and all lines "
             "after it; their samples are lost"
         )
-    advice = "; ".join(filter(None, (_about_rows(journal), advice)))
+    advice = "; ".join(filter(None, (rows, advice)))
     return RecordsError(f"{journal}, line {place}, is damaged: {why}", advice)
 
 

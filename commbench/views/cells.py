@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
-from commbench import units
+from commbench import stats, units
 from commbench.stats import Estimate
 
 
@@ -96,17 +96,25 @@ def bandwidth_with_interval_text(found: Any) -> str:
     return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
 
 
+TOO_NOISY = "too noisy"
+"""Instead of a ratio whose interval spans more than stats.MOST_SPREAD, and 1."""
+
+
 def ratio_text(found: Any, limit: float | None = None) -> str:
-    """A ratio with the digits that its interval supports; empty for None."""
+    """A ratio with the digits that its interval supports; empty for None. Where the interval says
+    nothing, TOO_NOISY, or only on which side of 1 it is: `over 2.1`."""
     if found is None:
         return ""
+    if (own := _estimate(found)).is_unknown:
+        low, high = own.ends
+        return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
     return units.format_decimals(_estimate(found).value, ratio_decimals(found), limit)
 
 
 def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
-    none."""
-    if not isinstance(found, Estimate) or not found.has_interval:
+    none, or it says nothing."""
+    if not isinstance(found, Estimate) or not found.has_interval or found.is_unknown:
         return ""
     decimals, (low, high) = ratio_decimals(found), found.ends
     is_small = low < 10.0**-decimals / 2
@@ -122,7 +130,18 @@ def in_brackets(interval: str) -> str:
 
 
 def ratio_with_interval_text(found: Any) -> str:
-    """A ratio and its interval in one cell: `1.50 (1.47 … 1.53)`."""
+    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
+    text = _ratio_cell(found)
+    return "an unknown number of" if text == TOO_NOISY else text
+
+
+def times_text(found: Any, how: str = "") -> str:
+    """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`."""
+    number, *interval = ratio_with_interval_text(found).partition(" (")
+    return f"{number} times{how and f' {how}'}{''.join(interval)}"
+
+
+def _ratio_cell(found: Any) -> str:
     return ratio_text(found) + in_brackets(ratio_interval_text(found))
 
 
@@ -164,7 +183,15 @@ BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
 BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
-RATIO_WITH_INTERVAL = Unit(ratio_with_interval_text)
+RATIO_WITH_INTERVAL = Unit(_ratio_cell)
+LEAST_FACTOR = Unit(
+    lambda more: (
+        TOO_NOISY
+        if (1 + more) ** 2 > stats.MOST_SPREAD
+        else f"{1 + more:.{2 if more < 1 else int(more < 9)}f} times"
+    )
+)
+"""From which factor on a difference shows, given what it is more than 1; half an interval."""
 SIZE = Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES)
 """Of the case of a row; empty for an operation without data."""
 SHARE = Unit(units.format_percent)

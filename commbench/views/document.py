@@ -95,7 +95,7 @@ def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = 
     """A table of facts: what each is, its value, and how it is computed."""
     columns = (
         Column("", itemgetter(0), TEXT),
-        Column(value, itemgetter(1), TEXT),
+        Column(value, itemgetter(1), TEXT, is_wrapped=True),
         Column("how it is computed", itemgetter(2), TEXT, 1, is_wrapped=True),
     )
     return Table(title, columns, facts)

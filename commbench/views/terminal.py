@@ -1,4 +1,5 @@
-"""A document as text: tables at most 80 columns wide, sentences as wide as the terminal."""
+"""A document as text: tables at most 80 columns wide, sentences and cells that are wrapped as wide
+as the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
-from commbench.output.text import BOLD, GREEN, RED, WIDTH, YELLOW, clean, fill, style, width
+from commbench.output.text import (
+    BOLD,
+    GREEN,
+    RED,
+    WIDTH,
+    YELLOW,
+    clean,
+    fill,
+    line_width,
+    style,
+    width,
+)
 from commbench.output.text import table as table_lines
 from commbench.units import format_count
 from commbench.views import document as doc
@@ -161,13 +173,13 @@ def _lines(filled: Sequence[Filled]) -> list[list[str]]:
 
 
 def _rooms(filled: Sequence[Filled]) -> list[int]:
-    """The width of each column: where they are too wide together, the widest of those that can be
-    wrapped are narrower."""
+    """The width of each column: where they are too wide together for the terminal, the widest of
+    those that can be wrapped are narrower, and more so the less important ones."""
     rooms = [_widest(*found) for found in filled]
-    for _ in range(_width(filled) - WIDTH):
+    for _ in range(_width(filled) - line_width()):
         wide = [n for n, (c, _) in enumerate(filled) if c.is_wrapped and rooms[n] > NARROWEST]
         if wide:
-            rooms[max(wide, key=rooms.__getitem__)] -= 1
+            rooms[max(wide, key=lambda n: rooms[n] - filled[n][0].importance)] -= 1
     return rooms
 
 
@@ -175,6 +187,6 @@ def _wrap(cell: str, room: int) -> list[str]:
     import textwrap
 
     wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
-    # A line may end after "+" in a long name, and after "/" in a path.
-    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w[+/])(?=\w))")
+    # A line may end after "+" in a long name, and after "/" in a path, but not in a unit.
+    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w[+/])(?<!GB/)(?=\w))")
     return wrapper.wrap(clean(cell)) or [""]

@@ -203,6 +203,20 @@ def test_rows_beside_a_journal_that_cannot_be_read_are_named_and_never_to_be_del
     assert "delete" not in refused.value.hint and "measure again" not in refused.value.hint
 
 
+def test_a_journal_with_a_damaged_header_has_one_hint(lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text("".join(["{\n", *lines[1:]]), encoding="utf-8")
+    hints = []
+    for beside in (False, True):
+        if beside:
+            (tmp_path / "results.csv").write_text("operation,size_bytes\n", encoding="utf-8")
+        with pytest.raises(RecordsError) as refused:
+            read_run(tmp_path)
+        hints.append(refused.value.hint)
+    read = f"the rows are in {tmp_path / 'results.csv'}, which compare, check and export read"
+    cannot = "without its first line run.jsonl cannot be read"
+    assert hints == [f"{cannot}: measure again", f"{read}; {cannot}"]
+
+
 def test_what_is_no_journal_at_all_is_refused_with_what_to_give(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")

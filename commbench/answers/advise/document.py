@@ -24,7 +24,7 @@ from commbench.stats import CHANGE, KEEP, UNDECIDED, Estimate
 from commbench.units import format_about, format_bytes, format_time
 from commbench.views import cells, pictures
 from commbench.views import document as doc
-from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
+from commbench.views.cells import Column, Unit, times_text
 from commbench.views.formats import View
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
@@ -119,7 +119,7 @@ def _decision(
 ) -> str:  # fmt: skip
     """What to use; and why a gain is not decided whose whole interval is above 1. `is_other`:
     whether what is chosen is not what is used."""
-    gained = f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
+    gained = times_text(gain, "as fast")
     if verdict == CHANGE:
         return f"{chosen} instead of {used}, {gained}"
     if verdict == KEEP:

@@ -211,6 +211,8 @@ def finding(check: RowCheck) -> str:
         return "has no valid time"
     limit = check.rule.limit
     value, interval = (unit.write(check) for unit in _units(limit))
+    if value == cells.TOO_NOISY:
+        return f"is {value} to compare"
     return limit.sentence.format(value + cells.in_brackets(interval))
 
 

@@ -141,6 +141,17 @@ class Comparison(Result, view="answers.compare.document"):
         ]
 
     @property
+    def setting(self) -> str:
+        """Under what B is compared that is not its own doing: `across machines`, `on fewer cores`,
+        `on more cores`; empty where neither differs."""
+        if self.is_across_machines:
+            return "across machines"
+        for each in self.differences:
+            if each.name == environment.CORES and (each.a + each.b).isdecimal():
+                return f"on {'more' if int(each.b) > int(each.a) else 'fewer'} cores"
+        return ""
+
+    @property
     def crossovers(self) -> tuple[Crossover, ...]:
         """Where the verdict turns. Where sizes in between are not decided, it may be at any."""
         decided = (row for row in self.rows if row.verdict in CHANGED)
@@ -207,7 +218,9 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found = environment.mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
-    changes = () if is_across else find_host_changes(a.run, b.run, not found)
+    others = environment.differences(a, b)
+    is_alike = not found and all(each.name != environment.CORES for each in others)
+    changes = () if is_across else find_host_changes(a.run, b.run, is_alike)
     rows, runs = [], ratio.find_facts(a.run, b.run)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
@@ -227,7 +240,6 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
     alone_a = tuple(row_at(a.rows, index) for index in only_a)
     alone_b = tuple(row_at(b.rows, index) for index in only_b)
-    others = environment.differences(a, b)
     return Comparison(
         a, b, tolerance, tuple(rows), alone_a, alone_b, found, others, changes, is_across
     )
@@ -318,7 +330,8 @@ def find_host_changes(
     a: Run | None, b: Run | None, are_alike: bool = True
 ) -> tuple[ratio.HostChange, ...]:
     """In what the host of run B was slower or faster than that of A; empty where that may be
-    chance, or was not measured. `are_alike`: they have as many ranks, in the same CPU mode."""
+    chance, or was not measured. `are_alike`: they have as many ranks and cores, in the same CPU
+    mode."""
     found = []
     for figure in FIGURES if a and b else ():
         if figure.part and not are_alike:

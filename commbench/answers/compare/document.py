@@ -134,7 +134,7 @@ def pooled_sentences(
     ranges where B is slower or faster. `kind` limits them to one kind of case. `is_told`: it is
     said that ranks waited."""
     a, b = distinct_names([found.a, found.b])
-    label, across = _range_label(found), "across machines, " * found.is_across_machines
+    label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
         f"as long as {a}: {pooled.verdict}{_why(pooled, is_told)}."
@@ -220,7 +220,6 @@ def _counts(found: Comparison) -> str:
 # The tables.
 
 
-_FACTOR = cells.Unit(lambda more: f"{1 + more:.{2 if more < 1 else int(more < 9)}f} times")
 P5_COLUMNS = tuple(
     Column(heading, lambda row: _if_compared("undisturbed")(row), unit, 3, is_detail=True)
     for heading, unit in (("p5\nB/A", cells.RATIO), ("p5 95 %\ninterval", cells.RATIO_INTERVAL))
@@ -238,7 +237,7 @@ RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("a change\nshows from", attrgetter("smallest_difference"), _FACTOR, 2),
+    Column("a change\nshows from", attrgetter("smallest_difference"), cells.LEAST_FACTOR, 2),
     *P5_COLUMNS,
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 3, is_detail=True),
     Column("rows that\nwaited", lambda pooled: pooled.waited or None, cells.NUMBER, 9),

@@ -7,16 +7,11 @@ from math import ceil
 from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import DoctorReport
-from commbench.answers.doctor.cpu_modes import (
-    COMPARISONS,
-    FALSE_ALARMS,
-    FEWEST_LAUNCHES,
-    ModeEffect,
-)
+from commbench.answers.doctor.cpu_modes import FEWEST_LAUNCHES, ModeEffect
 from commbench.answers.doctor.measure import REPEATS
 from commbench.output.text import join_words
 from commbench.stats import FASTER, SLOWER, UNDECIDED, known, ratio
-from commbench.units import format_bytes, format_count, format_share
+from commbench.units import format_bytes, format_count, format_rough_percent, format_share
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, GOOD, Block, Document, Facts, Folded, Items, Table
@@ -24,9 +19,8 @@ from commbench.views.formats import View, facts
 
 RULE = (
     "A mode is faster or slower only if each of its launches is, compared with every launch of "
-    "plain. By chance {} of the comparisons are so: with "
-    f"{FEWEST_LAUNCHES} launches of each, {format_share(FALSE_ALARMS)} or less of all "
-    f"{COMPARISONS} together, as a verdict needs."
+    f"plain. Noise alone does that in {{}} of comparisons; a verdict needs {FEWEST_LAUNCHES} "
+    "launches of each."
 )
 TONES = {FASTER: GOOD, SLOWER: BAD}
 
@@ -154,7 +148,7 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     # Of a check that ended early, the launches are too few to compare the modes.
     effects = _without_verdicts(report.effects) if report.ended else report.effects
     yield Table("", COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
-    chances = {format_share(effect.chance): None for effect in effects if effect.chance}
+    chances = {format_rough_percent(effect.chance): None for effect in effects if effect.chance}
     notes = [RULE.format(join_words([*chances], "or"))] if chances else []
     notes += [
         f"{mode} is not available here: {why.message}." for mode, why in report.refused.items()

@@ -202,7 +202,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     ),
     known.SECONDS: cells.time_with_interval_text,
     known.RATE: cells.bandwidth_with_interval_text,
-    known.RATIO: cells.ratio_with_interval_text,
+    known.RATIO: cells.RATIO_WITH_INTERVAL.write,
     known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
     known.FIGURE: lambda _: "",
     known.TEXT: str,
@@ -335,8 +335,9 @@ def _summary(found: Explanation) -> str:
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         return f"Nothing tells what bounds the calls of {found.name} ({kinds})."
-    if len(bounds) == 1 and len(found.rows) == bounds.total() > 1:
-        return f"At the largest size, all {kinds} of calls are {next(iter(bounds))}."
+    if len(bounds) == 1 and len(found.rows) == bounds.total():
+        are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"
+        return f"At the largest size, {are} {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     return f"At the largest size, of {kinds} of calls {join_words(words)}."
 

@@ -28,7 +28,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_time, format_times
+from commbench.units import GB, format_bytes, format_share, format_time, format_times
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -213,15 +213,19 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-UNDECIDED = "latency- or bandwidth-bound (undecided)"
+UNDECIDED = "latency- or bandwidth-bound"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
-    UNDECIDED: "the interval is too wide to say which of the two bounds it",
 }
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
+_LIMITS = {
+    BANDWIDTH: f"{BANDWIDTH} is below {format_share(1 - CLEAR)}",
+    LATENCY: f"{LATENCY} is above {format_share(CLEAR)}",
+}
+"""From which share of latency on a call is one or the other; where the interval contains it."""
 MEASURED, BY_MODEL = "measured in this run", "by the model"
 
 
@@ -245,8 +249,10 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
     is_latency = f"{cells.share_with_interval_text(share)} % of the time is latency"
-    bound = bounds.pop() if len(bounds) == 1 else UNDECIDED
-    return [Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {HELPS[bound]}"), part]
+    bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
+    limits = ", ".join(text for kind, text in _LIMITS.items() if kind in bounds)
+    so = limits if bound == UNDECIDED else HELPS[bound]
+    return [Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {so}"), part]
 
 
 def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:

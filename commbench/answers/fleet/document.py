@@ -128,8 +128,7 @@ def _told(node: Node) -> str:
 
 def _times(slowdown: Estimate, whom: str = "") -> str:
     """`1.21 times as slow as its peers (1.18 … 1.24)`."""
-    times = f"{cells.ratio_text(slowdown)} times as slow{whom}"
-    return times + cells.in_brackets(cells.ratio_interval_text(slowdown))
+    return cells.times_text(slowdown, f"as slow{whom}")
 
 
 def evidence_lines(node: Node) -> list[str]:

@@ -76,10 +76,10 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much, and what changed then."""
     is_slower = change.ratio.value > 1
     ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
-    how = f"{cells.ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
+    how = cells.times_text(ratio, f"as {'slow' if is_slower else 'fast'}")
     return (
-        f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}"
-        f"{cells.in_brackets(cells.ratio_interval_text(ratio))}; {causes_text(change)}."
+        f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
+        f"{causes_text(change)}."
     )
 
 

@@ -27,7 +27,7 @@ from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL
 from commbench.stats import collect
 from commbench.units import format_count, format_GBps
-from commbench.views.cells import ratio_interval_text, ratio_text
+from commbench.views.cells import times_text
 
 RUN, PAIRS, ALONE = "run", "pairs", "alone"
 ROUNDS = 2
@@ -166,8 +166,7 @@ def slow_runs(
         slow = node.slowdown
         is_slow = slow and slow.value > 1 + tolerance and slow.ends[0] > 1
         if node.verdict == DRAIN or (node.verdict == AGAIN and is_slow):
-            interval = f" ({ratio_interval_text(slow)})"
-            told = [f"{ratio_text(slow)} times as slow as its peers{interval}"] * bool(slow)
+            told = [times_text(slow, "as slow as its peers")] * bool(slow)
             reason, hosts = "; ".join([*told, *node.reasons]), names[node.name]
             retried = newest[hosts].retried
             is_undecided = node.verdict == AGAIN or not retried

@@ -91,6 +91,8 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = "ranks waited for a core, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
         meaning = "communication is compared without an interval"
+    elif ratio.low <= 1 <= ratio.high and ratio.is_unknown:
+        meaning = "communication is too noisy to compare"
     elif ratio.low <= 1 <= ratio.high:
         meaning = "communication takes about as long here as in the trace"
     else:

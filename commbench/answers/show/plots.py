@@ -12,7 +12,7 @@ from operator import itemgetter, truediv
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import has_waited, waited_sentences
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
@@ -79,14 +79,23 @@ class _Answer(NamedTuple):
 
 
 def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
-    rows = [row for run in runs for row in make_rows(run)]
+    of_runs = [make_rows(run) for run in runs]
+    rows = [row for own in of_runs for row in own]
     told = {row.case for row in without_parts(rows)}
     peaks = [peak for curve in curves.curves if (peak := curve.peak) and peak.case in told]
     highest = max(peaks, key=lambda row: row.busbw or 0.0, default=None)
-    waited = waited_sentences([row.queued_share for row in rows if row.time])
-    waited = waited or (waited_sentences([highest.queued_share]) if highest else [])
+    whose = _name_waiting(runs, of_runs)
+    waited = waited_sentences([row.queued_share for row in rows if row.time], whose)
+    waited = waited or (waited_sentences([highest.queued_share], whose) if highest else [])
     shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
     return _Answer([*waited, *filter(None, shapes)], bool(waited), highest)
+
+
+def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> str:
+    """The runs with rows in which ranks waited for a core; empty where all of them have some."""
+    pairs = zip(runs, rows, strict=True)
+    names = [run.name for run, own in pairs if any(has_waited(row.queued_share) for row in own)]
+    return join_words(names) if 0 < len(names) < len(runs) else ""
 
 
 def describe_busbw(curves: CurveSet) -> str:

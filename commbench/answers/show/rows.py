@@ -20,7 +20,7 @@ from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.links import Peak
-from commbench.results.schema import CUT_OFF, OK
+from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views import cells
@@ -36,9 +36,10 @@ MOST_ROWS = 60
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
-    """The rows that were timed, by the title of their case; of groups that were measured alone, the
-    slowest of each dimension."""
-    timed = (row for row in worst_alone(outside_matrix(rows)) if row.time)
+    """The rows that were timed or have wrong results, by the title of their case; of groups that
+    were measured alone, the slowest of each dimension."""
+    shown = worst_alone(outside_matrix(rows))
+    timed = (row for row in shown if row.time or row.measurement.status == WRONG)
     return collect((row.case.title_without("group_ranks"), row) for row in timed)
 
 

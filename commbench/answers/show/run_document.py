@@ -131,12 +131,11 @@ def document(shown: ShownRun) -> doc.Document:
     is_bad = bool(run.incomplete) or has_wrong(run)
     is_last = is_bad and not shown.soak
     answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
-    missing = list_missing(
-        [(row.case, "" if row.time else row.measurement.outcome) for row in rows]
-    )
-    wrong = list_missing(
-        [(m.case, m.reason) for row in rows if row.time and (m := row.measurement).status == WRONG]
-    )
+    wrong = [(m.case, m.reason * (m.status == WRONG)) for m in (row.measurement for row in rows)]
+    missing = [
+        (row.case, "" if row.time or why else row.measurement.outcome)
+        for row, (_, why) in zip(rows, wrong, strict=True)
+    ]
     of_groups = [row for row in rows if row.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
     each_group = shapes.groups_blocks(of_groups)
@@ -162,8 +161,8 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Pictures(lambda: _pictures(run)),
         *sections,
         *_tables(shown, kinds),
-        doc.Items(missing, "Not measured"),
-        doc.Items(wrong, "What is wrong"),
+        doc.Items(list_missing(wrong), "Wrong results"),
+        doc.Items(list_missing(missing), "Not measured"),
         doc.Items(left_out(run.header.plan)),
         doc.Items(notes, "Notes about the imported file"),
         *numerics.blocks(shown.numerics),

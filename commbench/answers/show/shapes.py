@@ -234,8 +234,8 @@ def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 
 def _times(found: Estimate) -> str:
-    interval = cells.ratio_interval_text(found) or "no interval is known"
-    return f"{cells.ratio_text(found)} times ({interval})"
+    unknown = "" if found.has_interval else " (no interval is known)"
+    return cells.times_text(found) + unknown
 
 
 def _share(found: Estimate) -> str:

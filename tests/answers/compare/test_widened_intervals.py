@@ -4,6 +4,7 @@ those of gloo usually do, and of runs whose hosts were not equally fast."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from synthetic import header, in_memory, plan, steady
 
 from commbench import __version__
 from commbench.answers.compare.comparison import Comparison, compare
-from commbench.answers.compare.document import document
+from commbench.answers.compare.document import RANGE_COLUMNS, document, pooled_sentences
 from commbench.answers.compare.ratio import find_facts
 from commbench.results.schema import Run
+from commbench.stats import Estimate
+from commbench.views import cells
 from commbench.views.formats import as_json
 
 ROWS = 8
@@ -162,20 +165,26 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
         ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
         ({"world_size": 4}, "old has 2 ranks, new has 4."),
         ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
+        ({"cores": 1}, "old may use 2 cores, new may use 1."),
     ],
 )
 def test_what_differs_is_said_first_and_is_not_called_a_slower_host(
     changed: dict[str, Any], word: str
 ) -> None:
-    environment = {key: text for key, text in changed.items() if key == "processor"}
-    of_plan = {key: value for key, value in changed.items() if key != "processor"}
+    environment = {key: fact for key, fact in changed.items() if key in ("processor", "cores")}
+    of_plan = {key: value for key, value in changed.items() if key not in environment}
     old, new = steady_run("old", 1e-4, **host(1)), steady_run("new", 1.2e-4, **host(1.3))
     asked = plan(sizes=new.header.plan.sizes, launches=3, **of_plan)
     new = new._replace(header=header(asked, "new", environment=environment))
+    old = old._replace(header=header(old.header.plan, "old", environment={"cores": 2}))
     found = compare(old, new)
     first, answer = document(found).answer
     assert (first, verdicts(found), found.host_changes) == (word, {"slower"}, ())
-    assert found.is_across_machines == ("across machines" in answer) == bool(environment)
+    assert found.is_across_machines == ("processor" in changed)
+    assert found.setting == {"processor": "across machines", "cores": "on fewer cores"}.get(
+        next(iter(changed)), ""
+    )
+    assert answer.partition(": ")[2].startswith(f"{found.setting}, " * bool(environment) + "new ")
 
 
 def test_versions_of_commbench_and_launches_that_differ_are_said_first() -> None:
@@ -194,3 +203,37 @@ def test_launches_that_began_within_one_second_make_no_turns() -> None:
     assert [facts.turns for facts in find_facts(b, a)] == [2, 2]
     assert [facts.turns for facts in find_facts(a, b._replace(starts=("7",)))] == [1, 1]
     assert [facts.turns for facts in find_facts(a, b._replace(starts=()))] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("interval", "number", "cell"),
+    [
+        ((0.71, 0.0002, 2132.0), "an unknown number of", "too noisy"),
+        ((0.71, 0.0, inf), "an unknown number of", "too noisy"),
+        ((53.0, 2.04, 1432.0), "over 2.04", "over 2.04"),
+        ((0.02, 0.0001, 0.5), "under 0.5", "under 0.5"),
+        ((1.5, 0.15, 14.9), "1.5 (0.1 … 14.9)", "1.5"),
+    ],
+)
+def test_an_interval_of_more_than_a_factor_of_100_says_nothing_or_one_side_of_1(
+    interval: tuple[float, float, float], number: str, cell: str
+) -> None:
+    found = Estimate(*interval)
+    assert (cells.ratio_with_interval_text(found), cells.ratio_text(found)) == (number, cell)
+    assert cells.times_text(found, "as slow").replace(" times as slow", "") == number
+    assert bool(cells.ratio_interval_text(found)) is not found.is_unknown
+
+
+def test_runs_that_are_too_noisy_are_compared_without_digits() -> None:
+    a, b = (
+        in_memory(name, [steady(1e-4, 8) + steady(4e-2, 8)] * 3, launches=3) for name in ("a", "b")
+    )
+    found = compare(a, b)
+    (pooled,) = found.pooled
+    assert pooled.ratio.is_unknown and pooled.reason == "too noisy to compare"
+    (said,) = pooled_sentences(found)
+    assert said.endswith(
+        "an unknown number of times as long as a: undecided, too noisy to compare."
+    )
+    assert RANGE_COLUMNS[0].cell(pooled) == "too noisy" and not RANGE_COLUMNS[1].cell(pooled)
+    assert as_json(found)["pooled"][0]["ratio"]["high"] > 1

@@ -129,6 +129,7 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
     low, high = found[LATENCY_SHARE].value.ends
     assert low < 0.4 < high
     assert found[BOUND].value == UNDECIDED
+    assert found[BOUND].how.endswith("bandwidth-bound is below 40 %")
     low, high = found["latency"].value.ends
     assert low < LATENCY < high
     found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])

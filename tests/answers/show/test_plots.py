@@ -82,6 +82,19 @@ def test_a_title_has_an_interval_and_no_figure_where_ranks_waited_for_a_core(sha
         assert "Highest bus bandwidth" not in " ".join(note for p in pictures for note in p.notes)
 
 
+@pytest.mark.parametrize("shares", [(0.1, 0.9), (0.9, 0.9)])
+def test_the_run_whose_ranks_waited_for_a_core_is_named(shares: tuple[float, float]) -> None:
+    wishes, runs = plan(sizes=(1024, 4096)), []
+    for name, share, factor in zip(("before", "loaded"), shares, (2, 1), strict=True):
+        own = [[factor * 1e-4 * (10 + i) for i in range(20)] for _ in range(5)]
+        timed = batches(*own, elapsed_s=0.1, queued_s=0.1 * share)
+        found = tuple(Measurement(case, "ok", batches=timed) for case in wishes.cases())
+        runs.append(Run(f"results/{name}", header(wishes, name), found, None))
+    said = {note for each in run_pictures(runs) for note in each.notes if "a core" in note}
+    start = "loaded: ranks waited" if shares[0] < 0.5 else "Ranks waited"
+    assert len(said) == 1 and next(iter(said)).startswith(f"{start} for a core most of the time:")
+
+
 NEEDS_TWO = "no plot: it needs two sizes or two operations"
 
 
