@@ -138,7 +138,7 @@ def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(commbench:
     ended = commbench("run", "--sizes", "1K,1024G", "--iters", "4", "--no-plots").good()
     assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
     reason = ended.cases()[1]["reason"]
-    assert reason.startswith("2048 GiB needed, ") and " GiB free on " in reason
+    assert reason.startswith("2.0 TiB needed, ") and " GiB free on " in reason
 
 
 def test_a_size_without_memory_on_a_rank_fails_alone(program: Commbench) -> None:
