@@ -174,7 +174,8 @@ def _find_refusal(
     for reason, *others in _reasons(case, operation, backend_name, device):
         if reason:
             return _Refusal(reason, *others)
-    return _Refusal(case.reason, is_wrong=True) if case.status == SKIPPED else None
+    hint = "try other --sizes, or another --dtype"
+    return _Refusal(case.reason, hint, is_wrong=True) if case.status == SKIPPED else None
 
 
 def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -> Iterator[Any]:

@@ -134,9 +134,9 @@ def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows
     run = pairs_run(pairs_plan(world_size=6, pairs=pairs), slow_way)
     _, bandwidth = pairs_blocks(run, diagnose_pairs(run))
     assert bandwidth.blocks[0].text.startswith(f"1 pair, {ways} (")
-    for quantity, number in (("Latency", 1), ("Bandwidth", rows)):
+    for quantity, unit, number in (("Latency", "us", 1), ("Bandwidth", "GB/s", rows)):
         headings, lines, _ = table_of(run, quantity, "Slowest").texts()
-        assert (headings, len(lines)) == (["from rank", "to rank", "value"], number)
+        assert (headings, len(lines)) == (["from rank", "to rank", f"value {unit}"], number)
     assert [*pairs_files(run)] == ["pairs.csv", "latency.csv", "bandwidth.csv"]
     curve = pairs_plan(world_size=6, pairs=pairs, sizes=(1024, 4096))
     assert diagnose_pairs(pairs_run(curve, slow_way)) == []
