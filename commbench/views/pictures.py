@@ -387,14 +387,17 @@ def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 
 def every_nth(places: Sequence[float], widths: Sequence[float]) -> list[int]:
-    """The indices of the first, every n-th and the last label, as many as are apart, if possible
-    evenly; places and widths in the same unit, places in ascending order."""
+    """The indices of the first, every n-th and the last label, as many as are apart, evenly if that
+    costs at most one; places and widths in the same unit, places in ascending order."""
     last = len(places) - 1
 
     def fits(a: int, b: int) -> bool:
         return places[b] - places[a] > (widths[a] + widths[b]) / 2 + 0.1
 
-    steps = sorted(range(1, last + 1), key=lambda step: last % step > 0)
+    def worth(chosen: Sequence[int]) -> float:
+        return len(chosen) - 1.5 * (len({b - a for a, b in pairwise(chosen)}) > 1)
+
+    steps = range(1, last + 1)
     found = ([*(n for n in range(0, last, step) if not n or fits(n, last)), last] for step in steps)
     apart = [chosen for chosen in found if all(fits(a, b) for a, b in pairwise(chosen))]
-    return max(apart, key=len, default=[*range(min(1, len(places)))])
+    return max(apart, key=worth, default=[*range(min(1, len(places)))])

@@ -190,7 +190,7 @@ def _fsdp_formulas(
     for noun, call in (("parameters", gathered[first]), ("gradients", scatter)):
         width, size = DTYPES[call.dtype].size_bytes, format_about(call.size_bytes or 0)
         yield f"{call.operation} of a {what}: {elements:,} {noun} x {width} B = {size}"
-    yield "each tensor is padded so that its first dimension is a multiple of the ranks"
+    yield "Each tensor is padded so that its first dimension is a multiple of the ranks"
     for call in more:
         reduced = format_about((scatter.size_bytes or 0) / ranks)
         yield f"{call.operation} over replicas: 1/{ranks} of that = {reduced}"

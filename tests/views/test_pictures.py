@@ -134,6 +134,12 @@ def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: fl
         assert places[b] - places[a] > (widths[a] + widths[b]) / 2
 
 
+@pytest.mark.parametrize(("width", "chosen"), [(2.4, [0, 10, 20]), (2.6, [0, 5, 10, 15, 20])])
+def test_no_label_is_missing_from_a_series(width: float, chosen: list[int]) -> None:
+    places = [n * width / 20 for n in range(21)]
+    assert pictures.every_nth(places, [0.4] * 15 + [0.5] * 6) == chosen
+
+
 SVG_CHARACTERS = 60_000
 DARK_PAPER = "#14181d"
 BLUE = Look("#0072B2", fill=1.0)

@@ -133,7 +133,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
     findings, pairs = (
         (
             Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
-            Column("value", attrgetter("value"), unit),
+            Column(f"value\n{quantity.unit}", attrgetter("value"), unit),
             Column("peers", attrgetter("peers"), unit),
             Column("speed over\nits peers", attrgetter("ratio"), RATIO),
             Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
@@ -142,7 +142,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         (
             Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
             Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
-            Column("value", itemgetter(1), unit),
+            Column(f"value\n{quantity.unit}", itemgetter(1), unit),
             Column("95 %\ninterval", itemgetter(1), interval, 5),
             Column("speed over\nthe median", itemgetter(2), RATIO, 7),
         ),
