@@ -174,8 +174,10 @@ def _find_refusal(
     for reason, *others in _reasons(case, operation, backend_name, device):
         if reason:
             return _Refusal(reason, *others)
-    hint = "try other --sizes, or another --dtype"
-    return _Refusal(case.reason, hint, is_wrong=True) if case.status == SKIPPED else None
+    hint = "give another size, --dtype or --tensors"
+    if case.tensors == ONE_TENSOR:
+        hint = "give a larger size, or a --dtype of fewer bytes"
+    return _Refusal(case.reason, hint, True) if case.status == SKIPPED else None
 
 
 def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -> Iterator[Any]:

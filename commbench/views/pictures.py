@@ -394,10 +394,8 @@ def every_nth(places: Sequence[float], widths: Sequence[float]) -> list[int]:
     def fits(a: int, b: int) -> bool:
         return places[b] - places[a] > (widths[a] + widths[b]) / 2 + 0.1
 
-    def worth(chosen: Sequence[int]) -> float:
-        return len(chosen) - 1.5 * (len({b - a for a, b in pairwise(chosen)}) > 1)
-
     steps = range(1, last + 1)
     found = ([*(n for n in range(0, last, step) if not n or fits(n, last)), last] for step in steps)
     apart = [chosen for chosen in found if all(fits(a, b) for a, b in pairwise(chosen))]
-    return max(apart, key=worth, default=[*range(min(1, len(places)))])
+    least = [*range(min(1, len(places)))]
+    return max(apart, key=lambda own: len(own) - 1.5 * (last % own[1] > 0), default=least)

@@ -283,9 +283,11 @@ def gate_junit(gate: GateResult) -> bytes:
     seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
-        body = "\n".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
+        # The message of a failure has the outcome and its reason: its body does not repeat them.
         outcome, took_s = outcomes.get(check.effect, ci.SKIPPED), seconds.get(check.case.key(), 0.0)
         kind = check.effect if check.effect == NO_VERDICT else check.outcome
+        line = _line(check) if outcome == ci.PASSED else f"{check.case.name} {finding(check)}"
+        body = "\n".join([f"{line}; limit: {check.demand}.", *result.remarks])
         return ci.JUnitCase(check.case.name, outcome, _line(check), kind, took_s, body)
 
     suites = [
