@@ -387,15 +387,14 @@ def linear_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 
 def every_nth(places: Sequence[float], widths: Sequence[float]) -> list[int]:
-    """The indices of the first, every n-th and the last label, as many as are apart, evenly if that
-    costs at most one; places and widths in the same unit, places in ascending order."""
+    """The first, every n-th and the last label by index: as many as are apart, evenly if that costs
+    one at most. Places, in ascending order, and widths have the same unit."""
     last = len(places) - 1
 
     def fits(a: int, b: int) -> bool:
         return places[b] - places[a] > (widths[a] + widths[b]) / 2 + 0.1
 
-    steps = range(1, last + 1)
-    found = ([*(n for n in range(0, last, step) if not n or fits(n, last)), last] for step in steps)
+    steps = (range(step, last, step) for step in range(1, last + 1))
+    found = ([0, *(n for n in step if fits(n, last)), last] for step in steps)
     apart = [chosen for chosen in found if all(fits(a, b) for a, b in pairwise(chosen))]
-    least = [*range(min(1, len(places)))]
-    return max(apart, key=lambda own: len(own) - 1.5 * (last % own[1] > 0), default=least)
+    return max(apart, key=lambda n: len(n) - 1.5 * (n[-1] - n[-2] != n[1]), default=[0][: last + 1])
