@@ -401,3 +401,30 @@ def test_the_example_of_the_page_works_as_it_is_there(tmp_path: Path) -> None:
     assert text != code
     said = start_command(tmp_path, program=f"import sys\nsys.path.append({str(ROOT)!r})\n{text}")
     assert said.finish().good().out.count("TwoSteps") >= 4
+
+
+WARNS = """
+import warnings
+
+import torch.distributed as dist
+
+
+class Warns:
+    operation = "all_reduce"
+
+    def setup(self, group, device, dtype, count):
+        self.group = group
+        for whose, module in (("of torch", "torch.old"), ("of mine", "mine")):
+            warnings.warn_explicit(f"{whose} is old", FutureWarning, "old.py", 1, module=module)
+
+    def __call__(self, output, input):
+        dist.all_reduce(output, group=self.group)
+"""
+
+
+def test_what_torch_will_drop_is_said_in_the_first_launch_only(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text(WARNS, encoding="utf-8")
+    options = ("--call", "warns.py:Warns", "--sizes", "2K", "--iters", "4", "--launches", "2")
+    ended = run_commbench(tmp_path, "run", "--no-plots", *options)
+    assert ended.code == 0, ended.err
+    assert 0 < 2 * ended.err.count("of torch is old") == ended.err.count("of mine is old")

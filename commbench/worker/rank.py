@@ -7,6 +7,7 @@ import hashlib
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -60,6 +61,9 @@ def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: Rep
     cpu.apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with watching(plan, rank_context, report) as watchdog:
         for task in tasks:
+            if rank_context.rank or task.launch:
+                # Rank 0 says once, in the first launch, which names torch will drop.
+                warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
             _run_launch(task, rank_context, watchdog, facts)
 
 
