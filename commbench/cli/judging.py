@@ -78,9 +78,10 @@ def compare(
 def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
-    A row fails if it is beyond the limit with 95% for all rows of its rule together, or with its
-    range of sizes, or if it has no valid result. A row that is beyond the limit by itself only, or
-    too noisy, or whose ranks waited for a core, is doubtful.
+    A row passes if its 95% interval is within the limit, by itself or with its range of sizes. It
+    fails if it is beyond the limit with 95% for all rows of its rule together, or with its range,
+    or if it has no valid result. A row that is beyond the limit by itself only, or too noisy, or
+    whose ranks waited for a core, is doubtful.
 
     Exit code 0: every rule has a row that passes, and nothing prevents a verdict. 1: a row fails,
     or the run is incomplete. 2: nothing can be checked, as where no rule matches a row. 7, no

@@ -49,8 +49,8 @@ RULES_FILE = Option(
 )
 LENIENCE = {
     "undecided": Option(
-        "pass|fail", "Count a row whose interval contains the limit as passed or failed.  "
-        "[default: neither, and there may be no verdict]", VERDICT,
+        "pass|fail", "Count a row whose own interval contains the limit as passed or failed.  "
+        "[default: by its range of sizes, else neither]", VERDICT,
     ),
     "allow_unmatched": switch(
         "Ignore rows that only one of the two runs has, and rules that match no row.", VERDICT
