@@ -344,11 +344,13 @@ def _judge_with_range(
 ) -> RowCheck:
     """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
     range fails, too. It passes where its value is within the limit, and its interval is so with its
-    range, unless each row is to pass by itself (`--undecided fail`), or runs are not known."""
+    range, unless each row is to pass by itself (`--undecided fail`), or launches are not known."""
     own, rule = next((each for each in ranges if each.covers(row)), None), check.rule
     if check.is_beyond and own and own.verdict == SLOWER:
         return check
-    may_pass = check.reason in ("", WIDE) and row.runs and rule.undecided != FAIL
+    # What launches have in common is in the interval of a range, where they are known.
+    are_known = row.a.launches and row.b.launches
+    may_pass = check.reason in ("", WIDE) and are_known and rule.undecided != FAIL
     found = own.ratio_of(row) if own and may_pass and check.excess <= 1 else None
     if found and judge(found, rule.value, rule.limit.is_least) == PASS:
         return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)

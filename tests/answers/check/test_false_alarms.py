@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from synthetic import in_memory
 
-from commbench.answers.check.gate import NOT_TOGETHER, GateResult, check
+from commbench.analysis.load import as_loaded_run
+from commbench.answers.check.gate import CHECKED, NOT_TOGETHER, GateResult, check
 from commbench.answers.check.rules import parse_rule
 from commbench.stats import FAIL, PASS
 
 
 def checked(
     rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False,
-    limit: str = "10%", undecided: str = "",
+    limit: str = "10%", undecided: str = "", has_launches: bool = True,
 ) -> GateResult:  # fmt: skip
     """The check of drawn runs; the first row, or each, is `slow` times as slow as in the baseline.
     The log medians of the launches of a row differ by `spread`, half of the variance in all rows
@@ -29,7 +30,10 @@ def checked(
     samples[1, : rows if are_all else 1] *= slow
     sides = samples.reshape(2, rows, 12, 10).tolist()
     old, new = (in_memory(f"run {n}", side, launches=3) for n, side in enumerate(sides))
-    return check(new, [parse_rule("max_slowdown", limit)], old, undecided=undecided)
+    baseline = as_loaded_run(old, CHECKED)
+    if not has_launches:
+        baseline = baseline._replace(rows=[each._replace(launches=None) for each in baseline.rows])
+    return check(new, [parse_rule("max_slowdown", limit)], baseline, undecided=undecided)
 
 
 def failing(
@@ -92,3 +96,8 @@ def test_a_slow_row_does_not_pass_with_its_range() -> None:
     for limit in ("10%", "25%"):
         found = [checked(12, 0.04, seed, 1.6, limit=limit) for seed in range(10)]
         assert not any(each.outcome == PASS for each in found)
+
+
+def test_no_row_passes_with_its_range_where_launches_are_not_known() -> None:
+    found = [checked(12, 0.04, seed, limit="25%", has_launches=False) for seed in range(5)]
+    assert not any(each.results[0].checks.with_range for each in found)
