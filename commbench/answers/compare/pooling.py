@@ -108,15 +108,21 @@ class PooledRatio(NamedTuple):
         return row.host.widen(Estimate(*map(exp, (value, *ends))))
 
     def foresee(self, row: ComparedRow, number: int) -> float | None:
-        """The smallest difference with so many launches of each run and twice as many turns; `row`
-        is one of its rows. None where a run has only one launch, or that is not known."""
-        launches, shown = (row.a.launches, row.b.launches), self.smallest_difference
+        """The smallest difference with so many launches of each run and twice as many turns, when
+        the host is alike; `row` is one of its rows. None where a run has only one launch, or that
+        is not known, or 2 or more."""
+        plain = self.host.without(self.ratio) or self.ratio
+        launches, shown = (
+            (row.a.launches, row.b.launches),
+            self._replace(ratio=plain).smallest_difference,
+        )
         if not (shown and row.runs and min(each or 0 for each in launches) > 1):
             return None
         turns = [run.turns for run in row.runs]
         now = hypot(*map(statistics.run_factor, launches, turns))
         then = sqrt(2) * statistics.run_factor(number, 2 * min(turns))
-        return float((1 + shown) ** (then / now)) - 1
+        within = float((1 + shown) ** (then / now)) - 1
+        return within if within < 2 else None
 
     @property
     def reason(self) -> str:
