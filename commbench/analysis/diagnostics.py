@@ -197,7 +197,8 @@ def clearer(header: RunHeader | None, both: bool = True) -> str:
 MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WAITED = "ranks waited for a core most of the time"
-WAITED_SENTENCE = f"{WAITED.capitalize()}: this shows the host, not the network"
+_SO = "this shows the host, not the network"
+WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
 WAITED_HINT = (
     f"Use an idle host, a core for each rank, or {_REALTIME}; `commbench doctor` tries every mode."
 )
@@ -215,9 +216,8 @@ def waited_sentences(queued: Sequence[float | None], name: str = "") -> list[str
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known. `name`: of their run,
     where it is one of several."""
-    sentence = f"{name}: {WAITED_SENTENCE.replace(WAITED.capitalize(), WAITED)}"
-    text = f"{sentence if name else WAITED_SENTENCE}. {WAITED_HINT}"
-    return [text] * (2 * sum(map(has_waited, queued)) > len(queued))
+    sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
+    return [f"{sentence}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -254,12 +254,12 @@ def _last_below_half(speeds: Sequence[float]) -> int | None:
 
 
 def _half_size(sizes: Sequence[int], *speeds: float) -> float:
-    """The size from which on the bandwidth is at least half of the last one, between the two on
-    either side; the first size where all are."""
+    """The size from which on the bandwidth is at least half of the last one, interpolated between
+    the two sizes on either side; the first size where all are."""
     if (below := _last_below_half(speeds)) is None:
         return float(sizes[0])
-    (size, low), (next_size, high) = list(zip(sizes, speeds, strict=True))[below : below + 2]
-    return float(size * (next_size / size) ** (log(speeds[-1] / 2 / low) / log(high / low)))
+    around = [*zip(speeds, sizes, strict=True)][below : below + 2]
+    return interpolate(around, speeds[-1] / 2) or 0.0
 
 
 def interpolate(points: Sequence[tuple[float, float]], size: float) -> float | None:

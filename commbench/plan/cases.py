@@ -174,10 +174,12 @@ def _find_refusal(
     for reason, *others in _reasons(case, operation, backend_name, device):
         if reason:
             return _Refusal(reason, *others)
+    if case.status != SKIPPED:
+        return None
     hint = "give another size, --dtype or --tensors"
     if case.tensors == ONE_TENSOR:
         hint = "give a larger size, or a --dtype of fewer bytes"
-    return _Refusal(case.reason, hint, True) if case.status == SKIPPED else None
+    return _Refusal(case.reason, hint, is_wrong=True)
 
 
 def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -> Iterator[Any]:

@@ -145,10 +145,10 @@ def write_new(
 
 def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
     """Where a file is written first: beside the one that it replaces, if it replaces one."""
-    is_regular = replaced and is_file(path) and not path.is_symlink()
-    if is_regular and replaced and replaced.match(first_bytes(path, 1 << 16)):
-        return unused_path(path.parent, path.name, ".new")
-    return path
+    if not (replaced and is_file(path)) or path.is_symlink():
+        return path
+    is_own = replaced.match(first_bytes(path, 1 << 16))
+    return unused_path(path.parent, path.name, ".new") if is_own else path
 
 
 def require_new(path: Path, replaced: re.Pattern[bytes] | None = None) -> None:

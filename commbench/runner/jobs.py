@@ -59,8 +59,8 @@ class Job:
     """The operations and sizes, also where they are the defaults; empty with a workload."""
     note: str = ""
     """What may not be meant."""
-    tested_with: tuple[str, ...] = ()
-    """The options of the run that its preflight has, too."""
+    tested_with: str = ""
+    """The options of the run that its preflight has, too, as words of a shell after ` --`."""
 
     def __post_init__(self) -> None:
         require_label(self.title)
@@ -78,6 +78,12 @@ class Job:
         gpus = format_count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPUs"
         what = f"commbench {__version__} measures the run {self.title}"
         return f"{what} on {nodes}, {ranks} and {gpus} each."
+
+    @property
+    def heading(self) -> list[str]:
+        """What the comments on top of the script say."""
+        named = {"Calls:    ": self.calls, "Note:     ": self.note}
+        return [self.summary, *(name + text for name, text in named.items() if text)]
 
 
 def make_job(
@@ -99,6 +105,11 @@ def make_job(
     is_unsaid = gpus_per_node is None and not (run.backend or run.device)
     if gpus_per_node is None:
         gpus_per_node = 0 if device == "cpu" else nproc_per_node
+    tested_with = [
+        option.argument(value)
+        for option in map(RUN_OPTIONS.__getitem__, OF_PREFLIGHT)
+        if (value := getattr(run, option.name)) != option.default
+    ]
     job = Job(
         title=run.name,
         words=tuple(words),
@@ -110,11 +121,7 @@ def make_job(
         workload=str(run.workload or ""),
         calls="" if run.workload else _calls(run),
         note=NO_GPUS if is_unsaid else "",
-        tested_with=tuple(
-            option.argument(value)
-            for option in map(RUN_OPTIONS.__getitem__, OF_PREFLIGHT)
-            if (value := getattr(run, option.name)) != option.default
-        ),
+        tested_with=f" -- {shlex.join(tested_with)}" if tested_with else "",
     )
     plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
     if run.backend:

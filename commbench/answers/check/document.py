@@ -120,7 +120,7 @@ def verdict(gate: GateResult) -> str:
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     """A table for each outcome and its reason."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
-    passing = map(result.checks.passing, ("", WITH_RANGE))
+    passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
     tables = [_table(checks) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)

@@ -237,7 +237,9 @@ def check(
             undecided=undecided,
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
-        checks = Checks(partial(_checks, rule, run, comparison))
+        together = cache(partial(_count_judged, rule, run, comparison))
+        ranges = cache(partial(find_ranges, rule, comparison))
+        checks = Checks(partial(_checks, rule, run, comparison, together, ranges))
         said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
         results.append(RuleResult(rule, checks, tuple(said)))
     required = next((result.rule for result in results if not result.rule.optional), None)
@@ -262,9 +264,12 @@ def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRat
     return replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
 
 
-def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
-    together = cache(partial(_count_judged, rule, run, comparison))
-    ranges = cache(partial(find_ranges, rule, comparison))
+def _checks(
+    rule: Rule, run: LoadedRun, comparison: Comparison | None, together: Callable[[], int],
+    ranges: Callable[[], Sequence[PooledRatio]],
+) -> Iterator[RowCheck]:  # fmt: skip
+    """The rows of a rule. They are iterated several times, so what needs all rows is cached: how
+    many are judged together, and the ranges of sizes."""
     if not rule.limit.needs_baseline:
         for row in filter(rule.covers, run.rows):
             yield _hold_together(_check_row(rule, row, row), row, together)

@@ -142,8 +142,8 @@ class Comparison(Result, view="answers.compare.document"):
 
     @property
     def setting(self) -> str:
-        """Under what B is compared that is not its own doing: `across machines`, `on fewer cores`,
-        `on more cores`; empty where neither differs."""
+        """How B's machine or its number of cores differs from A's: `across machines`, `on fewer
+        cores`, `on more cores`; empty where neither does."""
         if self.is_across_machines:
             return "across machines"
         for each in self.differences:

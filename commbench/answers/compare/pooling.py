@@ -111,11 +111,8 @@ class PooledRatio(NamedTuple):
         """The smallest difference with so many launches of each run and twice as many turns, when
         the host is alike; `row` is one of its rows. None where a run has only one launch, or that
         is not known, or 2 or more."""
-        plain = self.host.without(self.ratio) or self.ratio
-        launches, shown = (
-            (row.a.launches, row.b.launches),
-            self._replace(ratio=plain).smallest_difference,
-        )
+        plain = self._replace(ratio=self.host.without(self.ratio) or self.ratio)
+        shown, launches = plain.smallest_difference, (row.a.launches, row.b.launches)
         if not (shown and row.runs and min(each or 0 for each in launches) > 1):
             return None
         turns = [run.turns for run in row.runs]
