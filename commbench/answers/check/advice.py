@@ -60,7 +60,7 @@ def advice(gate: GateResult) -> list[str]:
 def _clearer(
     comparison: Comparison, results: Sequence[RuleResult], noisy: Sequence[RowCheck]
 ) -> str:
-    """What makes the ranges of noisy rows clearer, and which limit equal runs pass then."""
+    """What makes the ranges of noisy rows clearer, and what they would show then."""
     rules = [result.rule for result in results if result.rule.limit.needs_baseline]
     strict = min(rules, key=attrgetter("value"), default=None)
     cases = {check.case for check in noisy}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import ceil, inf
+from math import inf
 from operator import attrgetter, itemgetter
 from shlex import quote
 from typing import Any, NamedTuple
@@ -364,23 +364,20 @@ MOST_LAUNCHES = 32
 
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
     """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
-    that of a check, as a fraction: equal runs pass it if the ratio and its interval are within."""
+    that of a check, as a fraction, for which it is enough that one range is clear."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(launches_of(run) or 0 for run in runs))
     if number > MOST_LAUNCHES or not all(map(_can_continue, runs)) or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
     commands = (f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs)
     said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
-    shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
-    if not shown or None in shown:
+    foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
+    shown = [each for each in foreseen if each is not None]
+    if not shown or len(shown) < len(foreseen):
         return said
-    most = max(filter(None, shown))
-    said += f" If launches differ as before, a change then shows from {1 + most:.2f} times"
-    if limit is None:
-        return f"{said}."
-    passes = (1 + most) ** 2 - 1  # the ratio of equal runs is as far from 1 as half its interval
-    least = f"a limit of {ceil(100 * passes)} %" if passes > limit else "this one"
-    return f"{said}, and equal runs pass {least}."
+    said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
+    is_beyond = limit is not None and min(shown) > limit
+    return f"{said}{', more than the limit allows' if is_beyond else ''}."
 
 
 def _can_continue(run: LoadedRun) -> bool:
