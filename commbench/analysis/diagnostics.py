@@ -9,7 +9,7 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -199,9 +199,8 @@ MOST_QUEUED = 0.5
 WAITED = "ranks waited for a core most of the time"
 _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
-WAITED_HINT = (
-    f"Use an idle host, a core for each rank, or {_REALTIME}; `commbench doctor` tries every mode."
-)
+_BUSY = "Use an idle host"
+_CROWDED = "Give each rank a core"
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -212,12 +211,40 @@ def has_waited(queued_share: float | None) -> bool:
     return (queued_share or 0.0) > MOST_QUEUED
 
 
-def waited_sentences(queued: Sequence[float | None], name: str = "") -> list[str]:
+def waited_hint(headers: Iterable[RunHeader | None]) -> str:
+    """What to do against that, where it is the same for all these runs."""
+    hints = {_waited_hint(header) for header in headers}
+    return hints.pop() if len(hints) == 1 else _waited_hint(None)
+
+
+def _waited_hint(header: RunHeader | None) -> str:
+    if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
+        return f"{_CROWDED}."
+    if header is None or is_in_process(header) or header.plan.device != "cpu":
+        return f"{_BUSY}, with a core for each rank."
+    if _may_use_realtime(header):
+        return f"{_BUSY}, or {_REALTIME}; `commbench doctor` tries every mode."
+    return f"{_BUSY}, or another --cpu-mode; `commbench doctor` tries every mode."
+
+
+def waited_sentences(
+    queued: Sequence[float | None], headers: Iterable[RunHeader | None], name: str = ""
+) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
-    `queued` has the part of the time of each row, None where it is not known. `name`: of their run,
-    where it is one of several."""
+    `queued` has the part of the time of each row, None where it is not known, and `headers` are
+    those of their runs. `name`: of their run, where it is one of several."""
+    if 2 * sum(map(has_waited, queued)) <= len(queued):
+        return []
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
-    return [f"{sentence}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+    return [f"{sentence}. {waited_hint(headers)}"]
+
+
+def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
+    """The same of the rows that were timed."""
+    timed = [row for row in rows if row.time]
+    return waited_sentences(
+        [row.queued_share for row in timed], [row.header for row in timed], name
+    )
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -11,7 +11,13 @@ import pytest
 from synthetic_rows import batches, ranks, row, written_row
 
 from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
-from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    Diagnostic,
+    diagnose_row,
+    find_causes,
+    waited_hint,
+)
 from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.computations import AT_ONCE
@@ -257,6 +263,31 @@ def test_a_message_names_what_it_is_about_and_an_option_that_was_not_used_yet(
     name: str, found: ResultRow, text: str
 ) -> None:
     assert text in described(name, found)
+
+
+TRY_REALTIME = (
+    "Use an idle host, or --cpu-mode realtime (root or CAP_SYS_NICE); `commbench doctor` tries "
+    "every mode."
+)
+USE_CORES = "Use an idle host, with a core for each rank."
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ([clean()], TRY_REALTIME),
+        ([clean(), clean(launches=3)], TRY_REALTIME),
+        ([clean(cpu_mode="realtime")],
+         "Use an idle host, or another --cpu-mode; `commbench doctor` tries every mode."),
+        ([crowded(1.5)], "Give each rank a core."),
+        ([clean(launcher=IN_PROCESS)], USE_CORES),
+        ([clean(backend="nccl", device="cuda")], USE_CORES),
+        ([clean(), clean(cpu_mode="realtime")], USE_CORES),
+        ([], USE_CORES),
+    ],
+)  # fmt: skip
+def test_advice_against_waiting_follows_from_the_run(rows: list[ResultRow], hint: str) -> None:
+    assert waited_hint(found.header for found in rows) == hint
 
 
 def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> None:

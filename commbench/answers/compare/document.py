@@ -116,7 +116,7 @@ def known_causes(found: Comparison) -> list[str]:
         words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
     queued = [max(s.queued_share or 0 for s in (r.a, r.b)) for r in found.rows if r.ratio]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    return [*causes, *diagnostics.waited_sentences(queued)] + [
+    return [*causes, *diagnostics.waited_sentences(queued, [found.a.header, found.b.header])] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
