@@ -61,6 +61,8 @@ class Diagnostic(NamedTuple):
     """Diagnostics that give the reason. Where one of them applies, its message has this one."""
     names: Callable[[ResultRow], Sequence[str]] = lambda _: ()
     """What it is about: variables, counters, ranks, reasons."""
+    is_enough: Callable[[ResultRow], bool] = lambda _: False
+    """Whether a row needs no advice."""
 
     def follows_from(self, cause: Diagnostic) -> bool:
         """Whether it is explained by a diagnostic, or by one that this explains."""
@@ -80,12 +82,13 @@ class Diagnostic(NamedTuple):
             part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
             told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
         message = ", ".join(told)
-        headers = {id(row.header): row.header for row, _ in concerned}.values()
+        unsure = [row for row, _ in concerned if not self.is_enough(row)]
+        headers = {id(row.header): row.header for row in unsure}.values()
         advice = {
             self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})
             for header in headers
         }
-        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}" if advice else ""
         return message if is_imported(concerned[0][0].header) else message + todo
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
@@ -273,10 +276,13 @@ _TEXTS = read_sections(Path(__file__).with_suffix(".txt"))
 def _diagnostic(
     name: str, figure: Callable[[ResultRow], float | None], threshold: float, *others: str,
     names: Callable[[ResultRow], Sequence[str]] = lambda _: (),
+    is_enough: Callable[[ResultRow], bool] = lambda _: False,
 ) -> Diagnostic:  # fmt: skip
     """The diagnostic with the texts of this name; `others` may explain it."""
     words, message, advice, explanation = _TEXTS[name].splitlines()
-    return Diagnostic(name, figure, threshold, words, message, advice, explanation, others, names)
+    return Diagnostic(
+        name, figure, threshold, words, message, advice, explanation, others, names, is_enough
+    )
 
 
 def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:
@@ -308,8 +314,11 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
-    _diagnostic("launches", figures.launch_spread, 0.10, QUEUED),
-    _diagnostic("rounds", lambda row: figures.launch_spread(row, True), 0.10, QUEUED),
+    _diagnostic("launches", figures.launch_spread, 0.05, QUEUED, is_enough=figures.is_precise),
+    _diagnostic(
+        "rounds", lambda row: figures.launch_spread(row, True), 0.05, QUEUED,
+        is_enough=figures.is_precise,
+    ),
     _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(
