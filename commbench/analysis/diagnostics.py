@@ -9,6 +9,7 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +19,6 @@ from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
-from commbench.stats import collect
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -31,6 +31,8 @@ PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
 MINUTE_S = 60.0
+MOST_EFFECTS = 3
+"""Diagnostics that a message names of those that it explains."""
 _RUN_DOCTOR = "run `commbench doctor`"
 _REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
 """What keeps other programs from the cores of ranks, and who may use it."""
@@ -71,17 +73,8 @@ class Diagnostic(NamedTuple):
         )
 
     def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
-        """Message, what it explains, and advice for the rows concerned, each with its figure."""
-        told = [self._message(concerned)]
-        effects = collect(
-            (effect, (row, figure))
-            for row, _ in concerned
-            for effect, figure in _find_effects(self, row).items()
-        )
-        for effect, rows in sorted(effects.items(), key=lambda found: -len(found[1])):
-            part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
-            told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
-        message = ", ".join(told)
+        """Message and advice for the rows concerned, each with its figure, and what it explains."""
+        message, several = self._message(concerned), len(concerned)
         unsure = [row for row, _ in concerned if not self.is_enough(row)]
         headers = {id(row.header): row.header for row in unsure}.values()
         advice = {
@@ -89,7 +82,13 @@ class Diagnostic(NamedTuple):
             for header in headers
         }
         todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}" if advice else ""
-        return message if is_imported(concerned[0][0].header) else message + todo
+        message += "" if is_imported(concerned[0][0].header) else todo
+        effects = Counter(effect for row, _ in concerned for effect in _find_effects(self, row))
+        told = [
+            effect.words + f" (in {rows} of {several} rows)" * (rows < several)
+            for effect, rows in effects.most_common()
+        ]
+        return f"{message}. This explains {list_some(told, MOST_EFFECTS)}" if told else message
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])
@@ -123,13 +122,13 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     return {d: figure for d, figure in row.diagnoses.items() if names.isdisjoint(d.explained_by)}
 
 
-def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
+def _find_effects(cause: Diagnostic, row: ResultRow) -> list[Diagnostic]:
     """The diagnostics of a row that this cause explains, as the first of the row's causes."""
     causes = find_causes(row)
-    return {
-        d: figure for d, figure in row.diagnoses.items()
+    return [
+        d for d in row.diagnoses
         if d not in causes and next(filter(d.follows_from, causes)) is cause
-    }  # fmt: skip
+    ]  # fmt: skip
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:

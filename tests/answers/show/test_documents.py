@@ -228,7 +228,7 @@ def test_a_warning_says_what_it_explains_and_in_how_many_rows() -> None:
         ranks=ranks((0,), (1,)),
     )
     (found,) = find_warnings([waiting(0.9, MIB), late])
-    said = "of the time, so a rank starts late by 50 % of the call's time (in 1 of 2 rows); try"
+    said = "time; try --cpu-mode realtime. This explains ranks that start late (in 1 of 2 rows)"
     assert (found.name, said in found.message) == ("queued", True)
 
 
