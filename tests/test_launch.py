@@ -25,6 +25,7 @@ from commands import (
     run_commbench,
     start_command,
 )
+from scripted import quietest_cpu_mode
 from synthetic_replay import WORKLOAD
 
 from commbench.plan.workload import workload_values
@@ -395,9 +396,11 @@ hangs.FlightRecorderDump._ask = lambda self: threading.Event().wait()
 
 @pytest.mark.full
 def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
+    mode = quietest_cpu_mode()
     process = start_command(
-        tmp_path, *RUN, *LONG, "--output", "run", "--timeout", "2", **SHORT_DELAYS
-    )
+        tmp_path, *RUN, *LONG, "--cpu-mode", mode, "--output", "run", "--timeout", "2",
+        **SHORT_DELAYS,
+    )  # fmt: skip
     journal = tmp_path / "run" / "run.jsonl"
     while not journal.exists() or not journal.read_text().count("\n"):
         time.sleep(0.05)
@@ -409,6 +412,7 @@ def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
     assert re.match(
         r"error: rank [01] on \S+ does not answer: no heartbeat for", err.splitlines()[-2]
     )
+    assert ("try --cpu-mode plain" in err.splitlines()[-1]) == (mode == "realtime")
     assert not any(map(is_alive, pids))
 
 

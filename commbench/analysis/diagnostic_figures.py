@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
 from operator import mul
+from statistics import stdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
@@ -142,10 +143,18 @@ def gpu_clock_spread(row: ResultRow) -> float | None:
 
 
 def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
-    """How much larger the largest median of a launch is than the smallest, as a fraction. Where a
-    row has more launches than its plan, they are the rounds of a sweep."""
-    found = len(row.launch_medians) > row.header.plan.launches
-    return _spread(row.launch_medians) if found == are_rounds else None
+    """The standard deviation of the logarithms of the medians of launches: unlike their range, it
+    does not grow with their number. Where a row has more launches than its plan, they are the
+    rounds of a sweep."""
+    medians, launches = row.launch_medians, row.header.plan.launches
+    is_known = len(medians) > 1 and min(medians) and (len(medians) > launches) == are_rounds
+    return stdev(map(log, medians)) if is_known else None
+
+
+def is_precise(row: ResultRow) -> bool:
+    """Whether the interval of the median is as narrow as its plan asks for."""
+    precision = row.time and row.time.precision
+    return precision is not None and precision <= row.header.plan.precision
 
 
 def _spread(values: Sequence[float]) -> float | None:

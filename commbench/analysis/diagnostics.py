@@ -9,7 +9,8 @@ results.csv and JSON all come from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,6 @@ from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
-from commbench.stats import collect
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -31,6 +31,8 @@ PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
 MINUTE_S = 60.0
+MOST_EFFECTS = 3
+"""Diagnostics that a message names of those that it explains."""
 _RUN_DOCTOR = "run `commbench doctor`"
 _REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
 """What keeps other programs from the cores of ranks, and who may use it."""
@@ -61,6 +63,8 @@ class Diagnostic(NamedTuple):
     """Diagnostics that give the reason. Where one of them applies, its message has this one."""
     names: Callable[[ResultRow], Sequence[str]] = lambda _: ()
     """What it is about: variables, counters, ranks, reasons."""
+    is_enough: Callable[[ResultRow], bool] = lambda _: False
+    """Whether a row needs no advice."""
 
     def follows_from(self, cause: Diagnostic) -> bool:
         """Whether it is explained by a diagnostic, or by one that this explains."""
@@ -69,24 +73,22 @@ class Diagnostic(NamedTuple):
         )
 
     def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
-        """Message, what it explains, and advice for the rows concerned, each with its figure."""
-        told = [self._message(concerned)]
-        effects = collect(
-            (effect, (row, figure))
-            for row, _ in concerned
-            for effect, figure in _find_effects(self, row).items()
-        )
-        for effect, rows in sorted(effects.items(), key=lambda found: -len(found[1])):
-            part = f" (in {len(rows)} of {len(concerned)} rows)" * (len(rows) < len(concerned))
-            told.append(f"{'so ' * (len(told) == 1)}{effect._message(rows)}{part}")
-        message = ", ".join(told)
-        headers = {id(row.header): row.header for row, _ in concerned}.values()
+        """Message and advice for the rows concerned, each with its figure, and what it explains."""
+        message, several = self._message(concerned), len(concerned)
+        unsure = [row for row, _ in concerned if not self.is_enough(row)]
+        headers = {id(row.header): row.header for row in unsure}.values()
         advice = {
             self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})
             for header in headers
         }
-        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
-        return message if is_imported(concerned[0][0].header) else message + todo
+        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}" if advice else ""
+        message += "" if is_imported(concerned[0][0].header) else todo
+        effects = Counter(effect for row, _ in concerned for effect in _find_effects(self, row))
+        told = [
+            effect.words + f" (in {rows} of {several} rows)" * (rows < several)
+            for effect, rows in effects.most_common()
+        ]
+        return f"{message}. This explains {list_some(told, MOST_EFFECTS)}" if told else message
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])
@@ -120,13 +122,13 @@ def find_causes(row: ResultRow) -> dict[Diagnostic, float]:
     return {d: figure for d, figure in row.diagnoses.items() if names.isdisjoint(d.explained_by)}
 
 
-def _find_effects(cause: Diagnostic, row: ResultRow) -> dict[Diagnostic, float]:
+def _find_effects(cause: Diagnostic, row: ResultRow) -> list[Diagnostic]:
     """The diagnostics of a row that this cause explains, as the first of the row's causes."""
     causes = find_causes(row)
-    return {
-        d: figure for d, figure in row.diagnoses.items()
+    return [
+        d for d in row.diagnoses
         if d not in causes and next(filter(d.follows_from, causes)) is cause
-    }  # fmt: skip
+    ]  # fmt: skip
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:
@@ -199,9 +201,8 @@ MOST_QUEUED = 0.5
 WAITED = "ranks waited for a core most of the time"
 _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
-WAITED_HINT = (
-    f"Use an idle host, a core for each rank, or {_REALTIME}; `commbench doctor` tries every mode."
-)
+_BUSY = "Use an idle host"
+_CROWDED = "Give each rank a core"
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -212,12 +213,40 @@ def has_waited(queued_share: float | None) -> bool:
     return (queued_share or 0.0) > MOST_QUEUED
 
 
-def waited_sentences(queued: Sequence[float | None], name: str = "") -> list[str]:
+def waited_hint(headers: Iterable[RunHeader | None]) -> str:
+    """What to do against that, where it is the same for all these runs."""
+    hints = {_waited_hint(header) for header in headers}
+    return hints.pop() if len(hints) == 1 else _waited_hint(None)
+
+
+def _waited_hint(header: RunHeader | None) -> str:
+    if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
+        return f"{_CROWDED}."
+    if header is None or is_in_process(header) or header.plan.device != "cpu":
+        return f"{_BUSY}, with a core for each rank."
+    if _may_use_realtime(header):
+        return f"{_BUSY}, or {_REALTIME}; `commbench doctor` tries every mode."
+    return f"{_BUSY}, or another --cpu-mode; `commbench doctor` tries every mode."
+
+
+def waited_sentences(
+    queued: Sequence[float | None], headers: Iterable[RunHeader | None], name: str = ""
+) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
-    `queued` has the part of the time of each row, None where it is not known. `name`: of their run,
-    where it is one of several."""
+    `queued` has the part of the time of each row, None where it is not known, and `headers` are
+    those of their runs. `name`: of their run, where it is one of several."""
+    if 2 * sum(map(has_waited, queued)) <= len(queued):
+        return []
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
-    return [f"{sentence}. {WAITED_HINT}"] * (2 * sum(map(has_waited, queued)) > len(queued))
+    return [f"{sentence}. {waited_hint(headers)}"]
+
+
+def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
+    """The same of the rows that were timed."""
+    timed = [row for row in rows if row.time]
+    return waited_sentences(
+        [row.queued_share for row in timed], [row.header for row in timed], name
+    )
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:
@@ -246,10 +275,13 @@ _TEXTS = read_sections(Path(__file__).with_suffix(".txt"))
 def _diagnostic(
     name: str, figure: Callable[[ResultRow], float | None], threshold: float, *others: str,
     names: Callable[[ResultRow], Sequence[str]] = lambda _: (),
+    is_enough: Callable[[ResultRow], bool] = lambda _: False,
 ) -> Diagnostic:  # fmt: skip
     """The diagnostic with the texts of this name; `others` may explain it."""
     words, message, advice, explanation = _TEXTS[name].splitlines()
-    return Diagnostic(name, figure, threshold, words, message, advice, explanation, others, names)
+    return Diagnostic(
+        name, figure, threshold, words, message, advice, explanation, others, names, is_enough
+    )
 
 
 def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:
@@ -281,8 +313,11 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
-    _diagnostic("launches", figures.launch_spread, 0.10, QUEUED),
-    _diagnostic("rounds", lambda row: figures.launch_spread(row, True), 0.10, QUEUED),
+    _diagnostic("launches", figures.launch_spread, 0.05, QUEUED, is_enough=figures.is_precise),
+    _diagnostic(
+        "rounds", lambda row: figures.launch_spread(row, True), 0.05, QUEUED,
+        is_enough=figures.is_precise,
+    ),
     _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(

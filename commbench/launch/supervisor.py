@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
 from commbench.plan.plan import Plan
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hangs import STOPPED
+from commbench.worker.watchdog.hangs import STOPPED, realtime_hint
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
 CRASHED_HINT = "the lines above may show where; `commbench env` lists the versions in use"
@@ -154,7 +154,8 @@ class RankSupervisor:
         error = RankError(
             f"rank {rank} on {socket.gethostname()} {STOPPED}: no heartbeat for {silent_s:.0f} s, "
             f"last seen {state.describe(self._plan.cases())}",
-            "the process or its host is stopped: check what happened there at that time",
+            "the process or its host is stopped: check what happened there at that time"
+            + realtime_hint(self._plan.cpu_mode),
         )
         rank_state.record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)

@@ -11,7 +11,13 @@ import pytest
 from synthetic_rows import batches, ranks, row, written_row
 
 from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
-from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    Diagnostic,
+    diagnose_row,
+    find_causes,
+    waited_hint,
+)
 from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.computations import AT_ONCE
@@ -102,7 +108,8 @@ def imprecise(times: float) -> ResultRow:
 
 
 def in_rounds(apart: float, **plan: int) -> ResultRow:
-    later = batches(*[[MS * (1 + apart)] * 100] * 5, launch=1)
+    """Two rounds whose log medians have this standard deviation."""
+    later = batches(*[[MS * exp(sqrt(2) * apart)] * 100] * 5, launch=1)
     return clean(*batches(*[[MS] * 100] * 5), *later, precision=0.9, **plan)
 
 
@@ -181,8 +188,8 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "stalls": (stalled, 0.050, 0.052),
     "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
     "drift": (drifting, 0.099, 0.101),
-    "launches": (launched, 0.099, 0.101),
-    "rounds": (in_rounds, 0.099, 0.101),
+    "launches": (launched, 0.049, 0.051),
+    "rounds": (in_rounds, 0.049, 0.051),
     "bimodal": (in_two_groups, 3.99, 4.01),
     "skew": (lambda share: clean(*steady(entry_skew_s=share * MS)), 0.099, 0.101),
     "always_last": (one_is_last, 0.900, 0.901),
@@ -257,6 +264,45 @@ def test_a_message_names_what_it_is_about_and_an_option_that_was_not_used_yet(
     name: str, found: ResultRow, text: str
 ) -> None:
     assert text in described(name, found)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (1, "launches differ by 9 % (standard deviation); try --launches 6"),
+        # The interval is as narrow as --precision asks for.
+        (40, "launches differ by 7 % (standard deviation)"),
+    ],
+)
+def test_launches_differ_as_much_where_they_are_many(times: int, said: str) -> None:
+    factors = [1.0, 1.1, 1.2] * times
+    own = [b for n, f in enumerate(factors) for b in batches(*[[MS * f] * 20] * 5, launch=n)]
+    assert described("launches", clean(*own, launches=len(factors))) == said
+
+
+TRY_REALTIME = (
+    "Use an idle host, or --cpu-mode realtime (root or CAP_SYS_NICE); `commbench doctor` tries "
+    "every mode."
+)
+USE_CORES = "Use an idle host, with a core for each rank."
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ([clean()], TRY_REALTIME),
+        ([clean(), clean(launches=3)], TRY_REALTIME),
+        ([clean(cpu_mode="realtime")],
+         "Use an idle host, or another --cpu-mode; `commbench doctor` tries every mode."),
+        ([crowded(1.5)], "Give each rank a core."),
+        ([clean(launcher=IN_PROCESS)], USE_CORES),
+        ([clean(backend="nccl", device="cuda")], USE_CORES),
+        ([clean(), clean(cpu_mode="realtime")], USE_CORES),
+        ([], USE_CORES),
+    ],
+)  # fmt: skip
+def test_advice_against_waiting_follows_from_the_run(rows: list[ResultRow], hint: str) -> None:
+    assert waited_hint(found.header for found in rows) == hint
 
 
 def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> None:

@@ -91,6 +91,19 @@ def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() ->
     assert error.details.splitlines() == ["rank 2 on b is at:", *(f"  {c}" for c in ELSEWHERE)]
 
 
+@pytest.mark.parametrize(
+    ("cpu_mode", "stopped", "is_named"),
+    [("realtime", (2,), True), ("realtime", (), False), ("quiet", (2,), False)],
+)
+def test_where_a_rank_does_not_answer_its_realtime_mode_is_named(
+    cpu_mode: str, stopped: tuple[int, ...], is_named: bool
+) -> None:
+    heartbeats = silenced({0: beat(12), 1: beat(12), 2: beat(11)}, *stopped)
+    found = hangs.diagnose_hang(heartbeats, 3)
+    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0, cpu_mode)
+    assert error.hint.endswith("other threads: try --cpu-mode plain") == is_named
+
+
 def test_a_call_may_take_three_times_its_check_and_a_check_ten_times_the_slowest() -> None:
     for size, checked_s in product((8, 1 << 20, 1 << 31), (20e-6, 0.5, 40.0)):
         assert hangs.longest_iteration_s(size, 10, checked_s) == pytest.approx(30 * checked_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import waited_answer
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import choices, simulation
@@ -124,7 +124,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         names, question, advice, tuple(reversed(lacking.values())),
         tuple(find_warnings(rows, name_runs)),
         find_crowd([*{id(r.header): r.header for r in rows}.values()]),
-        tuple(waited_sentences([row.queued_share for row in rows if row.time])),
+        tuple(waited_answer(rows)),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 
-from commbench.analysis.diagnostics import WAITED, WAITED_HINT, clearer
+from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
 from commbench.answers.check.gate import (
     NO_VERDICT,
     UNCHECKED,
@@ -89,7 +89,7 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base = quote(str(gate.baseline.path)) if gate.baseline else ""
     blanks = {
-        "clearer": again, "waited": WAITED_HINT, "base": base,
+        "clearer": again, "waited": waited_hint(run.header for run in gate.runs), "base": base,
         "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
         "db": _db(gate),
     }  # fmt: skip

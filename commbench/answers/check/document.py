@@ -57,7 +57,8 @@ def document(gate: GateResult) -> Document:
     if gate.comparison:
         causes = comparing.known_causes(gate.comparison)
     else:
-        causes = waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
+        queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
+        causes = waited_sentences(queued, [gate.run.header])
     is_said = WAITED in said  # and what to do is below
     answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
     warnings = run_warnings(gate.runs, gate.covers)

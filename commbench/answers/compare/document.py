@@ -25,7 +25,7 @@ from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
 from commbench.results.schema import is_imported, is_in_process
 from commbench.stats import Estimate
-from commbench.units import format_count
+from commbench.units import format_count, format_share
 from commbench.views import cells
 from commbench.views import document as doc
 from commbench.views.cells import Column
@@ -116,7 +116,7 @@ def known_causes(found: Comparison) -> list[str]:
         words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
     queued = [max(s.queued_share or 0 for s in (r.a, r.b)) for r in found.rows if r.ratio]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    return [*causes, *diagnostics.waited_sentences(queued)] + [
+    return [*causes, *diagnostics.waited_sentences(queued, [found.a.header, found.b.header])] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
@@ -339,12 +339,19 @@ def _remarks(found: Comparison) -> list[str]:
 
 
 def launch_notes(found: Comparison) -> list[str]:
-    """That a side is a single launch, and what that means; empty where none is, or of a history."""
+    """How much the launches of each side differ; that one is a single launch, and what that means.
+    Not of a history."""
+    facts = found.rows[0].runs if found.rows and found.a.levels is None else None
+    sides = zip(distinct_names([found.a, found.b]), facts or (), strict=False)
+    texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
+    differ = "Launches differ (standard deviation)"
+    notes = [f"{differ}: {join_words(texts)}."] if texts else []
     single = found.a.levels is None and 1 in (launches_of(found.a), launches_of(found.b))
     if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
-        return []
+        return notes
     measure = diagnostics.measure_launches([found.a.header, found.b.header])
-    return [f"One launch cannot show how much launches differ, so the usual is assumed; {measure}."]
+    single_launch = "One launch cannot show how much launches differ, so the usual is assumed"
+    return [*notes, f"{single_launch}; {measure}."]
 
 
 def launches_of(run: LoadedRun) -> int | None:

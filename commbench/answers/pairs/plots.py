@@ -12,7 +12,7 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import waited_answer
 from commbench.analysis.rows import make_rows
 from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
@@ -57,7 +57,7 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         diagnosed = diagnose_pairs(run)
         main = main_matrices(matrix for matrix, _ in diagnosed)
         found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
-        waited = waited_sentences([row.queued_share for row in make_rows(run) if row.time])
+        waited = waited_answer(make_rows(run))
         notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches",
                  *pairs_answer(diagnosed)]  # fmt: skip

@@ -12,7 +12,7 @@ from operator import itemgetter, truediv
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import has_waited, waited_sentences
+from commbench.analysis.diagnostics import has_waited, waited_answer
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
@@ -21,7 +21,13 @@ from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import busbw_of, time_of, without_parts
+from commbench.answers.show.rows import (
+    busbw_of,
+    peak_of,
+    time_of,
+    waited_rows_sentence,
+    without_parts,
+)
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
@@ -70,10 +76,10 @@ class _Answer(NamedTuple):
     """What the text of runs says first, for their pictures."""
 
     notes: list[str]
-    """That ranks waited for a core, where the text has no headline for that reason; what one run
+    """That ranks waited for a core in most rows of all runs, or of one of several; what one run
     found about its shapes of communication."""
     has_waited: bool
-    """Then no figure is told."""
+    """In most rows of all runs: then no figure is told."""
     highest: ResultRow | None
     """The row of the highest bus bandwidth, of those that the text's summary has."""
 
@@ -82,13 +88,13 @@ def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     of_runs = [make_rows(run) for run in runs]
     rows = [row for own in of_runs for row in own]
     told = {row.case for row in without_parts(rows)}
-    peaks = [peak for curve in curves.curves if (peak := curve.peak) and peak.case in told]
-    highest = max(peaks, key=lambda row: row.busbw or 0.0, default=None)
+    highest = peak_of(row for curve in curves.curves for row in curve.timed if row.case in told)
     whose = _name_waiting(runs, of_runs)
-    waited = waited_sentences([row.queued_share for row in rows if row.time], whose)
-    waited = waited or (waited_sentences([highest.queued_share], whose) if highest else [])
+    waited = waited_answer(rows, whose)
+    pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
+    some = [text for run, own in pairs for text in waited_answer(own, run.name)]
     shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
-    return _Answer([*waited, *filter(None, shapes)], bool(waited), highest)
+    return _Answer([*waited, *some, *filter(None, shapes)], bool(waited), highest)
 
 
 def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> str:
@@ -99,14 +105,15 @@ def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> s
 
 
 def describe_busbw(curves: CurveSet) -> str:
-    """The highest bus bandwidths of the curves, in a sentence."""
-    peaks = [(curve, peak) for curve in curves.curves if (peak := curve.peak)]
+    """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
+    peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
     texts = [
         f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(busbw_of(row))} GB/s at "
         f"{format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
-    return f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}."
+    left = waited_rows_sentence(row for curve in curves.curves for row in curve.timed)
+    return f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}. {left}".rstrip()
 
 
 def describe_time(curves: CurveSet) -> str:
@@ -230,10 +237,12 @@ def _picture(
         busbw = busbw_of(answer.highest)
         interval = in_brackets(bandwidth_interval_text(busbw))
         title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
-        runs = [curve.run for curve in curves.curves if curve.peak is answer.highest]
+        runs = [
+            curve.run for curve in curves.curves if any(r is answer.highest for r in curve.rows)
+        ]
         is_one = len({curve.run for curve in curves.curves}) == 1
         title += "" if is_one else f" in {runs[0]}"
-    peaks = [describe_busbw(curves)] * (has_busbw and not answer.has_waited)
+    peaks = [describe_busbw(curves)] * bool(has_busbw and answer.highest and not answer.has_waited)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [

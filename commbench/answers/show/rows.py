@@ -3,15 +3,15 @@ computation and a communication cost each other when they run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
-from commbench.analysis.row_names import short_titles
+from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
@@ -174,15 +174,42 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     return Table(title, columns, kinds, attrgetter("title"))
 
 
+def waited_figures(kinds: Sequence[Kind]) -> list[str]:
+    """Which figures of the summary are of rows whose ranks waited for a core, in a line."""
+    found = [
+        (name, kind.title)
+        for kind in kinds
+        for name, row in (("latency", kind.curve.latency), ("peak", kind.curve.peak))
+        if row and has_waited(row.queued_share)
+    ]
+    texts = [
+        f"{name} of {'all' if len(titles) == len(kinds) > 1 else list_some(titles, 4)}"
+        for name, titles in collect(found).items()
+    ]
+    return [f"Of rows whose ranks waited for a core: {'; '.join(texts)}."] if texts else []
+
+
+def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
+    """The row of the highest bus bandwidth; those whose ranks waited for a core do not count."""
+    known = (row for row in rows if row.busbw and not has_waited(row.queued_share))
+    return max(known, key=lambda row: row.busbw or 0.0, default=None)
+
+
+def waited_rows_sentence(rows: Iterable[ResultRow]) -> str:
+    """The rows whose ranks waited for a core, where a sentence has a figure of the others."""
+    timed = [row for row in rows if row.time]
+    waited = [row.case for row in timed if has_waited(row.queued_share)]
+    names = name_rows(waited, [row.case for row in timed], LONGEST)
+    return f"{WAITED.capitalize()}, so these rows do not count: {names}." if waited else ""
+
+
 def highest_sentence(kinds: Sequence[Kind]) -> str:
     """The highest bus bandwidth of all kinds, or of one small size the least time; empty where none
     has a bandwidth."""
-    peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
+    peaks = [(peak, kind.title) for kind in kinds if (peak := peak_of(kind.rows))]
     if not peaks:
         return ""
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
-    if waited := waited_sentences([row.queued_share]):
-        return waited[0]
     size = format_bytes(row.case.size_bytes)
     sizes = {each.case.size_bytes for kind in kinds for each in kind.rows if each.busbw}
     if row.case.size_bytes < LATENCY_BOUND and len(sizes) == 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import waited_answer
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.row_names import column_meanings
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
@@ -124,8 +124,8 @@ def document(shown: ShownRun) -> doc.Document:
     kinds = run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
-    queued = [] if shown.soak else [row.queued_share for row in rows if row.time]
-    found = waited_sentences(queued) or [highest]
+    found = [] if shown.soak else waited_answer(rows)
+    found = found or [highest, run_table.waited_rows_sentence(rows) if highest else ""]
     found += special or [shapes.shapes_sentence(run.header, shown.shapes)]
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
@@ -215,6 +215,7 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
         return
     if any(len(kind.rows) > 1 for kind in kinds) and not shown.steps:
         yield run_table.summary_table(kinds)
+        yield doc.Items(run_table.waited_figures(kinds))
     brief = [row for kind in kinds for row in kind.rows]
     notes = run_table.kind_notes(kinds)
     if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:

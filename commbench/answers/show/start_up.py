@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import waited_sentences
+from commbench.analysis.diagnostics import waited_answer
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
@@ -109,7 +109,7 @@ def document(found: StartUps) -> Document:
         [column for column in columns if has_open or column.heading != "open"]
         for columns in (JOINING, CALLS)
     )
-    answer = waited_sentences([row.queued_share for row in found.rows if row.time])
+    answer = waited_answer(found.rows)
     for plan, joined in found.joined:
         ranks = format_count(plan.world_size, "rank")
         beside = f" beside {plan.open_groups} open groups" * has_open

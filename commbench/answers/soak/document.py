@@ -44,7 +44,7 @@ def soak_answer(result: SoakResult) -> list[str]:
         share = format_percent(seen) if seen < 0.9999 else "more than 99.99 %"
         text = f"A fault of 1 call in 1,000 would have been seen with a probability of {share}."
         answer = [f"The results of all {calls} are right.", text]
-    waited = waited_sentences([row.queued_share for row in result.rows])
+    waited = waited_sentences([row.queued_share for row in result.rows], ())
     answer = [*answer, *waited] if result.wrong else [*waited, *answer]
     answer.append(_drift_sentence(result))
     if minutes := len(result.slow_minutes):

@@ -9,7 +9,7 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import WAITED, waited_sentences
+from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
@@ -117,7 +117,7 @@ def answers(result: SweepResult) -> list[str]:
 
 
 def _waited_first(result: SweepResult) -> list[str]:
-    return waited_sentences([e.row.queued_share for point in result.points for e in point.by_time])
+    return waited_answer(each.row for point in result.points for each in point.by_time)
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:

@@ -96,7 +96,7 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
 
 def make_hang_error(
     culprits: Sequence[int], symptom: str, heartbeats: Heartbeats, cases: Sequence[Case],
-    timeout_s: float,
+    timeout_s: float, cpu_mode: str = "",
 ) -> errors.RankError:  # fmt: skip
     """The error that says which ranks keep the others waiting, and what each rank does."""
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
@@ -115,9 +115,17 @@ def make_hang_error(
     return errors.RankError(
         "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
-        "long as in its check; check first the host and the link of the rank that is named first",
+        "long as in its check; check first the host and the link of the rank that is named first"
+        + realtime_hint(cpu_mode)
+        * (symptom in (STOPPED, STOPPED_ALL)),
         "\n".join(stacks[:MOST_NAMED]),
     )
+
+
+def realtime_hint(cpu_mode: str) -> str:
+    """What else may have stopped the watchdog of a rank, in this CPU mode."""
+    why = "; realtime keeps the core of a rank from other threads: try --cpu-mode plain"
+    return why if cpu_mode == "realtime" else ""
 
 
 def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
@@ -163,7 +171,7 @@ def diagnose(
     culprits, symptom = diagnose_hang(heartbeats, context.world_size)
     if culprits == (0,) and 0 not in heartbeats and store_host:
         symptom = f"on {store_host} {symptom}"
-    error = make_hang_error(culprits, symptom, heartbeats, cases, plan.timeout_s)
+    error = make_hang_error(culprits, symptom, heartbeats, cases, plan.timeout_s, plan.cpu_mode)
     dumps = describe_dumps(heartbeats, dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
     answering = min((r for r in heartbeats if r not in silent), default=context.rank)

@@ -12,7 +12,7 @@ from synthetic import header, in_memory, plan, steady, synthetic_run
 
 import commbench as cb
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.diagnostics import WAITED, WAITED_HINT, clearer
+from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import as_json, verdict
@@ -221,7 +221,9 @@ def test_no_verdict_on_what_noise_hides(
         assert found.is_beyond == (new.measurements[0].batches[0].samples_s[0] > 2e-4)
         assert check(new, [rule], old, undecided="fail").exit_code == 1
         again = advice(gate)
-        assert (again == [WAITED_HINT]) == (WAITED in doubt) and "fewer ranks" not in str(again)
+        assert (again == [waited_hint(r.header for r in (new, old) if r)]) == (
+            WAITED in doubt
+        ) and "fewer ranks" not in str(again)
         if old and WAITED not in doubt:
             assert again[0].removesuffix(".") == clearer(new.header)
     if old and WAITED in doubt:

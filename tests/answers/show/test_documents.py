@@ -184,6 +184,36 @@ def test_nothing_is_warned_about_where_nothing_misleads() -> None:
     assert warnings_section([], are_explained=True) == Section("Warnings", [Text("None.")])
 
 
+@pytest.mark.parametrize(
+    ("shares", "highest", "names", "figures"),
+    [
+        ((0.1, 0.1, 0.1, 0.1, 0.1), 16, "", ""),
+        ((0.9, 0.1, 0.1, 0.1, 0.1), 16, "all_reduce 1K", "latency of all_reduce"),
+        ((0.1, 0.1, 0.1, 0.1, 0.9), 8, "all_reduce 16K", "peak of all_reduce"),
+        ((0.9, 0.1, 0.1, 0.9, 0.9), 0, "", "latency of all_reduce; peak of all_reduce"),
+    ],
+)
+def test_the_highest_bandwidth_is_of_rows_whose_ranks_did_not_wait(
+    shares: tuple[float, ...], highest: int, names: str, figures: str
+) -> None:
+    wishes = plan(sizes=tuple(1024 << n for n in range(5)))
+    found = tuple(
+        Measurement(case, "ok", batches=batches(
+            *[[(1 + n / 100) * MS] * 20] * 5, elapsed_s=0.1, queued_s=0.1 * share
+        ))
+        for n, (case, share) in enumerate(zip(wishes.cases(), shares, strict=True))
+    )  # fmt: skip
+    shown = document(ShownRun(Run("results/a", header(wishes, "a"), found, None)))
+    answer, waited = " ".join(shown.answer), "Ranks waited for a core most of the time"
+    assert (f"all_reduce at {highest} KiB." in answer) == bool(highest)
+    assert (f"{waited}, so these rows do not count: {names}." in answer) == bool(names)
+    assert (f"{waited}: this shows the host" in answer) == (not highest)
+    start = "Of rows whose ranks waited for a core: "
+    items = [text for each in shown.blocks if isinstance(each, Items) for text in each.texts]
+    of_figures = [text for text in items if text.startswith(start)]
+    assert of_figures == [f"{start}{figures}."] * bool(figures)
+
+
 def test_a_warning_has_the_largest_figure_and_what_to_do() -> None:
     (found,) = find_warnings([waiting(0.6), waiting(0.9), row()])
     assert (found.name, found.which, found.rows) == ("queued", "all rows", "")
@@ -198,7 +228,7 @@ def test_a_warning_says_what_it_explains_and_in_how_many_rows() -> None:
         ranks=ranks((0,), (1,)),
     )
     (found,) = find_warnings([waiting(0.9, MIB), late])
-    said = "of the time, so a rank starts late by 50 % of the call's time (in 1 of 2 rows); try"
+    said = "time; try --cpu-mode realtime. This explains ranks that start late (in 1 of 2 rows)"
     assert (found.name, said in found.message) == ("queued", True)
 
 
