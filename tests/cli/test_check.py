@@ -109,6 +109,15 @@ def test_no_older_report_stays_where_a_check_is_refused(
         (runs / report).unlink()
 
 
+@pytest.mark.parametrize("line", ["check cut.csv --against old", "compare old cut.csv"])
+def test_a_table_without_rows_is_named(commbench: Commbench, runs: Path, line: str) -> None:
+    head = (runs / "new" / "results.csv").read_text().splitlines(keepends=True)[0]
+    (runs / "cut.csv").write_text(head)
+    ended = commbench(*line.split())
+    wanted = "error: cut has no rows\nhint: name a run that measured something\n"
+    assert (ended.code, ended.err) == (2, wanted)
+
+
 @pytest.mark.parametrize("line", ["check new --max-time", "run --sizes 1Q", "compare old"])
 def test_a_refused_command_leaves_other_files_alone(
     commbench: Commbench, runs: Path, line: str

@@ -104,6 +104,9 @@ def verdict(gate: GateResult) -> str:
     ]
     if more := judged[MOST_RULES:]:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
+    doubts = (r.checks.others for r in judged if r.outcome == NO_VERDICT)
+    if not all(any(check.effect == NO_VERDICT for check in own) for own in doubts):
+        reasons.append("a rule needs a row that passes")
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
