@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ import pytest
 from commands import Commbench
 from synthetic import plan, steady, synthetic_run, two_runs
 
+import commbench as cb
 from commbench.plan.plan import Plan
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
@@ -107,6 +109,15 @@ def test_no_older_report_stays_where_a_check_is_refused(
         assert f"error: {case[0].get('message')}" == ended.err.splitlines()[0]
         assert sorted(runs.iterdir()) == sorted([*others, runs / report])
         (runs / report).unlink()
+
+
+def test_csv_has_the_columns_of_the_frame(commbench: Commbench, runs: Path) -> None:
+    wanted = cb.check(runs / "new", against=runs / "old", max_time="1M:1us").frame()
+    given = ("--against", "old", "--max-time", "1M:1us", "--format", "csv")
+    ended = commbench("check", "new", *given)
+    found = list(csv.DictReader(ended.out.splitlines()))
+    assert [*found[0]] == [*wanted.columns] and len(found) == len(wanted) == 5
+    assert [float(row["value.low"]) for row in found] == [*wanted["value.low"]]
 
 
 @pytest.mark.parametrize("line", ["check cut.csv --against old", "compare old cut.csv"])
