@@ -367,6 +367,8 @@ def parse_percentage(text: str) -> float:
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
         what = "is below 0 %" if value < 0 else "is not a percentage"
+        if percent and value >= 1:
+            what, hint = "is too large", "write less than 100000%"
         raise wrong_value(text, what, hint)
     return round(value, 12)
 

@@ -42,6 +42,10 @@ class Command(NamedTuple):
     typer_settings: Mapping[str, Any] = {}
     """What Typer is told besides, of a command that options of `commbench run` may follow."""
 
+    def all_options(self) -> Mapping[str, Option]:
+        """The options, by their names in Python."""
+        return self.options() if callable(self.options) else self.options
+
 
 def argument(metavar: str, text: str, kind: Any = str, default: Any = ...) -> Option:
     """An argument of a command."""
@@ -256,7 +260,7 @@ def make_function(name: str) -> Callable[..., None]:
         of, _, api_name = dotted.rpartition(".")
         python = inspect.signature(getattr(import_module(of or "commbench.api"), api_name))
         known = {**python.parameters, **known}
-    options = entry.options() if callable(entry.options) else entry.options
+    options = entry.all_options()
     made = {key: _declare(key, option, known.get(key)) for key, option in options.items()}
     if "context" in own:
         made["context"] = (typer.Context, ...)

@@ -7,15 +7,21 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
+from functools import partial
 from io import TextIOWrapper
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
 from typer import Option
 
 from commbench import __version__, errors
-from commbench.cli.commands import COMMANDS, HELP_SETTINGS, LazyGroup
+from commbench.cli.commands import COMMANDS, HELP_SETTINGS, LazyGroup, declared_commands
+from commbench.output.ci import OWN_JUNIT, UNJUDGED, JUnitCase, JUnitSuite, junit_xml
 from commbench.output.console import OutputClosedError, print_error, print_result
+from commbench.results.files import remove_replaced, write_new
 
 app = typer.Typer(
     name="commbench",
@@ -59,14 +65,15 @@ def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
     _prepare_streams()
     errors.CommbenchError.worded = worded
+    refuse = partial(_refuse, _new_report())
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
     except _UsageError as error:
-        print_error(*describe_usage_error(error))
+        refuse(*describe_usage_error(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
-        print_error("stopped by SIGINT", "nothing was finished: run the same command again")
+        refuse("stopped by SIGINT", "nothing was finished: run the same command again")
         code = errors.Interrupted("").exit_code
     except (BrokenPipeError, OutputClosedError, SystemExit) as error:
         # Typer exits where the reader of its help has gone.
@@ -82,21 +89,47 @@ def main() -> NoReturn:
         if error.is_reporter:
             of_folder = "-o" in sys.argv and getattr(error, "about", "") == "--reduce-op"
             hint = error.hint + "; a folder is --output" * of_folder
-            print_error(error.message, hint, error.details)
+            refuse(error.message, hint, error.details)
         code = error.exit_code
     except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if isinstance(error, OSError | MemoryError | ImportError):
             known = errors.from_os_error(error)
-            print_error(known.message, known.hint)
+            refuse(known.message, known.hint)
             code = known.exit_code
         else:
             hint = "report it, with what COMMBENCH_TRACEBACK=1 makes the same command print"
-            print_error(f"commbench itself has failed: {errors.first_line(error)}", hint)
+            refuse(f"commbench itself has failed: {errors.first_line(error)}", hint)
             code = errors.DEFECT
         _give_up_output()
     _leave(code if isinstance(code, int) else 0)
+
+
+def _new_report() -> Path | None:
+    """The file of --junit, of a command that has it. A report of commbench that is there is
+    removed: it must not stay as the answer to a command that is refused."""
+    name, *words = [*sys.argv[1:], ""]
+    given = [
+        word.partition("=")[2] if "=" in word else after
+        for word, after in pairwise(words)
+        if re.match(r"--junit(=|$)", word)
+    ]
+    command = declared_commands().get(name) if given else None
+    if not (command and "junit" in command.all_options() and given[-1]):
+        return None
+    remove_replaced(path := Path(given[-1]), OWN_JUNIT)
+    return path
+
+
+def _refuse(report: Path | None, message: str, hint: str, details: str = "") -> None:
+    """Print an error, and write it into the report of a command that did not write it."""
+    print_error(message, hint, details)
+    if report:
+        suite, lines = f"commbench {sys.argv[1]}", f"error: {message}\nhint: {hint}"
+        case = JUnitCase("verdict", UNJUDGED, message, "refused", body=lines)
+        with suppress(errors.RecordsError):
+            write_new(report, junit_xml([JUnitSuite(suite, [case])], suite))
 
 
 def _prepare_streams() -> None:

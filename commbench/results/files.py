@@ -145,10 +145,20 @@ def write_new(
 
 def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
     """Where a file is written first: beside the one that it replaces, if it replaces one."""
-    if not (replaced and is_file(path)) or path.is_symlink():
-        return path
-    is_own = replaced.match(first_bytes(path, 1 << 16))
+    is_own = replaced and _is_replaced(path, replaced)
     return unused_path(path.parent, path.name, ".new") if is_own else path
+
+
+def _is_replaced(path: Path, replaced: re.Pattern[bytes]) -> bool:
+    is_own = is_file(path) and not path.is_symlink()
+    return is_own and bool(replaced.match(first_bytes(path, 1 << 16)))
+
+
+def remove_replaced(path: Path, replaced: re.Pattern[bytes]) -> None:
+    """Remove a file that begins as `replaced` says, if it can be read and removed."""
+    with suppress(OSError, RecordsError):
+        if _is_replaced(path, replaced):
+            path.unlink()
 
 
 def require_new(path: Path, replaced: re.Pattern[bytes] | None = None) -> None:

@@ -39,6 +39,8 @@ class OperationResult(NamedTuple):
     failure: str
     """What is wrong with its first case that failed, or how many cases were not reached; empty if
     all cases are ok."""
+    is_cut_off: bool = False
+    """Whether no case failed, but the run ended before all were measured."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,9 +92,9 @@ def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> 
     found = [m for m in measurements if m.case.operation == name]
     bad = next((m for m in found if m.status != OK), None)
     failure = f"{bad.case.name}: {bad.status}, {bad.reason}" if bad else ""
-    if not failure and len(found) < planned:
+    if is_cut_off := not failure and len(found) < planned:
         failure = f"the run ended after {len(found)} of {planned} cases"
-    return OperationResult(name, len(found), sum(m.elapsed_s for m in found), failure)
+    return OperationResult(name, len(found), sum(m.elapsed_s for m in found), failure, is_cut_off)
 
 
 SUITE = "commbench smoke"
@@ -121,10 +123,14 @@ def verdict(result: SmokeResult) -> str:
 
 
 def smoke_junit(result: SmokeResult) -> bytes:
-    """The result as JUnit XML: a test case per operation. It has a failure if there is an error."""
-    ends = ((o, ci.FAILURE if o.failure else ci.PASSED) for o in result.operations)
-    cases = [ci.JUnitCase(o.name, end, o.failure, seconds=o.time_s) for o, end in ends]
-    if result.error and not any(o.failure for o in result.operations):
+    """The result as JUnit XML: a test case per operation, skipped where the run ended before it was
+    measured; and one for that end. It has a failure if there is an error."""
+    cases = []
+    for each in result.operations:
+        end = ci.SKIPPED if each.is_cut_off else ci.FAILURE if each.failure else ci.PASSED
+        cases.append(ci.JUnitCase(each.name, end, each.failure, seconds=each.time_s))
+    is_told = any(o.failure for o in result.operations)
+    if result.error and (not is_told or any(o.is_cut_off for o in result.operations)):
         cases.append(ci.JUnitCase("the run", ci.FAILURE, result.error.message))
     return ci.junit_xml([ci.JUnitSuite(SUITE, cases)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ import pytest
 from commands import Commbench
 from synthetic import plan, steady, synthetic_run, two_runs
 
+import commbench as cb
 from commbench.plan.plan import Plan
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
@@ -70,11 +72,75 @@ def test_a_check_whose_rules_match_no_row_is_refused(
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: no row of new matches the rule '")
     assert ended.err.endswith("'\nhint: the run has all_reduce 1K-1M\n"), ended.err
-    assert not (runs / "report.xml").exists()
+    assert b' errors="1" ' in (runs / "report.xml").read_bytes()
     partly = commbench("check", "new", "--min-busbw", rule, "--max-time", "1s")
     assert (partly.code, partly.err) == (7, "")
     assert "(the run has all_reduce 1K-1M)." in flat(partly.out)
     assert "measuring again does not help" in flat(partly.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("check new --min-busbw broadcast:1GB/s", 2),
+        ("check new --max-time 1s --undecided maybe", 2),
+        ("check new --max-time 1s --no-such-option", 2), ("check --max-time 1s", 2),
+        ("check missing --max-time 1s", 6), ("check new --against new", 2),
+        ("check new --against other", 2), ("check damaged.csv --max-time 1s", 6),
+        ("check new --max-time 1s --output old/run.jsonl", 2),
+        ("check new --max-time 1s --output there.txt", 6), ("smoke --backend none", 3),
+    ],
+)  # fmt: skip
+def test_no_older_report_stays_where_a_check_is_refused(
+    commbench: Commbench, runs: Path, arguments: str, code: int
+) -> None:
+    synthetic_run(runs / "other", "other", asked=plan(operations=("broadcast",)))
+    (runs / "damaged.csv").write_text("size,time\n1,x\n")
+    (runs / "there.txt").write_text("precious")
+    report, others = "report.xml", sorted(runs.iterdir())
+    for older in (True, False):
+        if older:
+            assert commbench("check", "new", "--max-time", "1s", "--junit", report).code == 0
+        given = ("--junit", report) if older else (f"--junit={report}",)
+        ended = commbench(*arguments.split(), *given)
+        assert (ended.code, ended.out) == (code, ""), ended.err
+        (case,) = ElementTree.parse(runs / report).getroot().findall(".//testcase")
+        assert (case[0].tag, f"{case[0].text}\n") == ("error", ended.err)
+        assert f"error: {case[0].get('message')}" == ended.err.splitlines()[0]
+        assert sorted(runs.iterdir()) == sorted([*others, runs / report])
+        (runs / report).unlink()
+
+
+def test_csv_has_the_columns_of_the_frame(commbench: Commbench, runs: Path) -> None:
+    wanted = cb.check(runs / "new", against=runs / "old", max_time="1M:1us").frame()
+    given = ("--against", "old", "--max-time", "1M:1us", "--format", "csv")
+    ended = commbench("check", "new", *given)
+    found = list(csv.DictReader(ended.out.splitlines()))
+    assert [*found[0]] == [*wanted.columns] and len(found) == len(wanted) == 5
+    assert [float(row["value.low"]) for row in found] == [*wanted["value.low"]]
+
+
+@pytest.mark.parametrize("line", ["check cut.csv --against old", "compare old cut.csv"])
+def test_a_table_without_rows_is_named(commbench: Commbench, runs: Path, line: str) -> None:
+    head = (runs / "new" / "results.csv").read_text().splitlines(keepends=True)[0]
+    (runs / "cut.csv").write_text(head)
+    ended = commbench(*line.split())
+    wanted = "error: cut has no rows\nhint: name a run that measured something\n"
+    assert (ended.code, ended.err) == (2, wanted)
+
+
+@pytest.mark.parametrize("line", ["check new --max-time", "run --sizes 1Q", "compare old"])
+def test_a_refused_command_leaves_other_files_alone(
+    commbench: Commbench, runs: Path, line: str
+) -> None:
+    """Those of other tools, and of other commands than the one that is refused."""
+    report = runs / "report.xml"
+    assert commbench("check", "new", "--max-time", "1s", "--junit", "report.xml").code == 0
+    passed = report.read_bytes()
+    content = passed.replace(b"commbench", b"pytest") if "check" in line else passed
+    report.write_bytes(content)
+    assert commbench(*line.split(), "--junit", report.name).code in (2, 6)
+    assert report.read_bytes() == content
 
 
 def test_wrong_results_fail_and_what_was_left_out_is_not_measured(

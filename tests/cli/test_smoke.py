@@ -71,7 +71,11 @@ def test_a_rank_that_dies_is_named_and_what_came_before_is_told(tmp_path: Path) 
     assert "rank 1 on" in ended.err and "exit code 7" in ended.err
     assert "\nFAIL: " in ended.out
     assert re.search(r"gather +FAIL +0 +the run ended after 0 of 9 cases", ended.out)
-    assert ElementTree.parse(tmp_path / "report.xml").getroot()[0].get("failures") != "0"
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
+    (failed,) = suite.findall("testcase/failure/..")
+    assert failed.get("name") == "the run" and "rank 1 on" in (failed[0].get("message") or "")
+    skipped = {case.get("name") for case in suite.findall("testcase/skipped/..")}
+    assert "gather" in skipped <= set(SMOKED)
 
 
 @pytest.mark.full

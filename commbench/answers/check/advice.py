@@ -87,11 +87,13 @@ def _after_failure(gate: GateResult) -> list[str]:
 def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
-    base = quote(str(gate.baseline.path)) if gate.baseline else ""
+    base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
+    add = f"`commbench history add {run}{_db(gate)}` adds this run,"
+    if gate.baseline and gate.baseline.has_run:
+        add = "This run is in the history;"
     blanks = {
-        "clearer": again, "waited": waited_hint(run.header for run in gate.runs), "base": base,
-        "run": quote(str(gate.run.path)), "worst": gate.worst and gate.worst.case.name,
-        "db": _db(gate),
+        "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
+        "run": run, "worst": gate.worst and gate.worst.case.name, "db": _db(gate), "add": add,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 

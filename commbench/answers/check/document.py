@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostics import (
     WAITED,
     WAITED_SENTENCE,
@@ -105,6 +106,9 @@ def verdict(gate: GateResult) -> str:
     ]
     if more := judged[MOST_RULES:]:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
+    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(UNDECIDED)]
+    if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
+        reasons.append("a rule needs a row that passes")
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
@@ -324,7 +328,20 @@ def make_annotations(gate: GateResult) -> list[str]:
     return [annotation(level, title, text) for level, text in found or whole]
 
 
+def _csv(gate: GateResult) -> str:
+    """Its rows, with the columns of GateResult.frame."""
+    names = ("limit", "outcome", "row", "operation", "size_bytes", "reason")
+    parts = ("value", "low", "high")
+    lines: list[Sequence[Any]] = [("rule", *names, *(f"value.{part}" for part in parts))]
+    for result in gate.results:
+        for found in map(formats.as_json, map(_row_json, result.checks)):
+            of_value = (found["value"] or {}).get
+            own = map(found.get, names)
+            lines.append((result.rule.title, *own, *map(of_value, parts)))
+    return make_csv(lines)
+
+
 VIEW = formats.View(
-    document, schema=3, data=as_json, more={"csv": lambda gate: gate.frame().to_csv(index=False)},
+    document, schema=3, data=as_json, more={"csv": _csv},
     junit=gate_junit, annotations=make_annotations,
 )  # fmt: skip

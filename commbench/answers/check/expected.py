@@ -46,7 +46,7 @@ def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None 
     limit = Limit(
         name=PUBLISHED,
         parse=parse_percentage,
-        words="at most {:.2f} times the published time".format,
+        words=_curve_words,
         unit=cells.RATIO,
         interval=cells.RATIO_INTERVAL,
         sentence="takes {} times the published time",
@@ -67,6 +67,10 @@ def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None 
 
 def _ratio(by_case: Mapping[Case, RowOnCurve], row: Any) -> Estimate | None:
     return by_case[row.case].ratio
+
+
+def _curve_words(limit: float) -> str:
+    return f"at most {format_share(limit - 1)} longer than the published time"
 
 
 def _curve_limit(

@@ -22,7 +22,7 @@ from commbench.answers.check.rules import Rule, unmatched
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import ComparedRow, other_work, why_undecided
+from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
@@ -249,16 +249,25 @@ def check(
 
 
 def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> int:
-    """How many rows a rule judges together: those with a time and a limit."""
-    pairs = comparison.rows if comparison and rule.limit.needs_baseline else None
-    rows = run.rows if pairs is None else (pair.b for pair in pairs)
-    timed = (row for row in rows if rule.covers(row) and _has_time(row))
-    return sum(rule.of_row is None or rule.of_row(row).value is not None for row in timed)
+    """How many rows a rule judges together: those with a figure that can be judged."""
+    return sum(check.estimate is not None for _, check in _check_alone(rule, run, comparison))
+
+
+def _check_alone(
+    rule: Rule, run: LoadedRun, comparison: Comparison | None
+) -> Iterator[tuple[Any, RowCheck]]:
+    """Each row that a rule may judge, a row of the run or a ComparedRow, and its own check."""
+    if comparison and rule.limit.needs_baseline:
+        for row in comparison.rows:
+            if rule.covers(row.a):
+                yield row, _check_row(rule, row, row.b, row.a)
+    else:
+        yield from ((row, _check_row(rule, row, row)) for row in filter(rule.covers, run.rows))
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
     """The ranges of sizes under a limit which is the same for all rows, each with its verdict."""
-    if comparison is None or rule.of_row:
+    if comparison is None or rule.of_row or not rule.limit.needs_baseline:
         return ()
     rows = tuple(row for row in comparison.rows if rule.covers(row.a))
     return replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
@@ -268,21 +277,15 @@ def _checks(
     rule: Rule, run: LoadedRun, comparison: Comparison | None, together: Callable[[], int],
     ranges: Callable[[], Sequence[PooledRatio]],
 ) -> Iterator[RowCheck]:  # fmt: skip
-    """The rows of a rule. They are iterated several times, so what needs all rows is cached: how
-    many are judged together, and the ranges of sizes."""
-    if not rule.limit.needs_baseline:
-        for row in filter(rule.covers, run.rows):
-            yield _hold_together(_check_row(rule, row, row), row, together)
-        return
-    if comparison is None:
+    """The rows of a rule. They are iterated several times: `together` and `ranges` are cached."""
+    if rule.limit.needs_baseline and comparison is None:
         hint = "name the run to compare with: --against BASELINE"
         raise UsageError(f"--{rule.limit.name.replace('_', '-')} needs a baseline", hint)
-    for compared in comparison.rows:
-        if rule.covers(compared.a):
-            found = _check_row(rule, compared, compared.b, compared.a)
-            if found.outcome == UNDECIDED or found.is_beyond:
-                found = _judge_with_range(found, compared, ranges(), together)
-            yield found
+    for row, found in _check_alone(rule, run, comparison):
+        is_open = found.outcome == UNDECIDED or found.is_beyond
+        yield _judge_with_range(found, row, ranges(), together) if is_open else found
+    if comparison is None or not rule.limit.needs_baseline:
+        return
     for row in filter(rule.covers, comparison.only_a):
         yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
     for row in filter(rule.covers, comparison.only_b):
@@ -345,18 +348,20 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
 
 
 def _judge_with_range(
-    check: RowCheck, row: ComparedRow, ranges: Sequence[PooledRatio], together: Callable[[], int]
+    check: RowCheck, row: Any, ranges: Sequence[PooledRatio], together: Callable[[], int]
 ) -> RowCheck:
     """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
     range fails, too. It passes where its value is within the limit, and its interval is so with its
     range, unless each row is to pass by itself (`--undecided fail`), or launches are not known."""
     own, rule = next((each for each in ranges if each.covers(row)), None), check.rule
-    if check.is_beyond and own and own.verdict == SLOWER:
+    if own is None:
+        return _hold_together(check, row, together)
+    if check.is_beyond and own.verdict == SLOWER:
         return check
     # What launches have in common is in the interval of a range, where they are known.
     are_known = row.a.launches and row.b.launches
     may_pass = check.reason in ("", WIDE) and are_known and rule.undecided != FAIL
-    found = own.ratio_of(row) if own and may_pass and check.excess <= 1 else None
+    found = own.ratio_of(row) if may_pass and check.excess <= 1 else None
     if found and judge(found, rule.value, rule.limit.is_least) == PASS:
         return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)
     return _hold_together(check, row, together)

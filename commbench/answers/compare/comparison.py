@@ -290,7 +290,11 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 
 
 def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
-    """That two runs have no row in common, and the first option of which they share no value."""
+    """That two runs have no row in common, and the first option of which they share no value; or
+    which of them has no rows."""
+    if empty := [run.name for run in (a, b) if not (run.rows or run.incomplete)]:
+        what = "has no rows" if len(empty) == 1 else "have no rows"
+        return UsageError(f"{' and '.join(empty)} {what}", "name a run that measured something")
     lacking = "".join(f"; {run.name} is incomplete" for run in (a, b) if run.incomplete)
     why, hint = lacking, "measure both with the same options"
     for each in () if lacking else DIMENSIONS:

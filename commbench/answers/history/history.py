@@ -332,7 +332,7 @@ def find_baseline(
     lacks. It has no row for a case with fewer than FEWEST runs. Without a history at `path` it is
     None."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    found = history.series(lambda s, c: s == system and c.key() in cases) if history else ()
+    found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
     series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     few = [each for each in series if sum(point.counts for point in each.points) < FEWEST]
     fitted = fit_series([each for each in series if each not in few])
@@ -349,9 +349,8 @@ def find_baseline(
             f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
             f"on {system.name}, without those whose ranks waited for a core."
         )
-    absent = f"there is no history yet at {path}"
-    if history:
-        absent = f"fewer than {FEWEST} earlier runs count"
+    absent = f"fewer than {FEWEST} earlier runs count"
+    absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f": {span(str, waited)} do not, their ranks waited for a core"
     notes += [
@@ -363,8 +362,9 @@ def find_baseline(
         and change.is_current
         and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
     ]
-    name = f"history of {system.node}"
-    return LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels), notes
+    name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
+    baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
+    return baseline._replace(has_run=str(run.path.absolute()) in paths), notes
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:

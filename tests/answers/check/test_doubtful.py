@@ -13,10 +13,11 @@ from synthetic import header, in_memory, plan, steady, synthetic_run
 import commbench as cb
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
+from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import as_json, verdict
-from commbench.answers.check.gate import GateResult, check
+from commbench.answers.check.gate import CHECKED, GateResult, _count_judged, check
 from commbench.answers.check.rules import parse_rule
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -25,6 +26,7 @@ from commbench.results.schema import Batch, Measurement, Run
 
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 SLOWER, LONGEST = parse_rule("max_slowdown", "50%"), parse_rule("max_time", "1s")
+SHORTEST = parse_rule("max_time", "1us")
 CUT = "FAIL: the run is incomplete, it has faults: "
 CUT_TABLE = "the table that ends at line 19 was cut off, or is not complete"
 
@@ -153,6 +155,23 @@ def test_a_row_that_nobody_checked_may_fail_but_does_not_pass() -> None:
     assert (gate.exit_code, reasons(gate)) == (7, ["results not checked in the baseline"])
     assert check(unchecked, [LONGEST], allow_unchecked=True).exit_code == 0
     assert check(unchecked, [parse_rule("max_time", "1us")]).exit_code == 1
+
+
+def test_rows_that_cannot_be_judged_are_not_counted_as_judged_together() -> None:
+    new = in_memory("new", [steady(1e-4)] * 2)
+    first, second = new.measurements
+    unchecked = new._replace(measurements=(first, second._replace(wrong=None)))
+    # A row that is beyond the limit fails also unchecked.
+    for run, rule, rows in ((new, LONGEST, 2), (unchecked, LONGEST, 1), (unchecked, SHORTEST, 2)):
+        assert _count_judged(rule, as_loaded_run(run, CHECKED), None) == rows
+
+
+def test_a_verdict_says_that_no_row_passes() -> None:
+    old, new = (in_memory(name, [steady(1e-4, 2)] * 2, launches=2) for name in ("old", "new"))
+    gate = check(new, [parse_rule("max_slowdown", "0.1%")], old)
+    assert gate.exit_code == 7
+    assert verdict(gate).endswith("; a rule needs a row that passes.")
+    assert "needs a row" not in verdict(check(new, [LONGEST], old))
 
 
 def test_a_barrier_has_no_result_to_check(commbench: Commbench, tmp_path: Path) -> None:

@@ -155,6 +155,13 @@ def test_what_is_no_percentage(text: str) -> None:
     assert refused.value.hint == "write for example 5% or 0.05"
 
 
+def test_the_largest_percentage_is_named() -> None:
+    assert parse_percentage("99999%") == 999.99
+    with pytest.raises(UsageError, match="'100000%' is too large") as refused:
+        parse_percentage("100000%")
+    assert refused.value.hint == "write less than 100000%"
+
+
 def checked(tmp_path: Path, *rules: str) -> GateResult:
     """A replay whose step takes 1.3 times as long as before, checked against rules on its time."""
     if not (tmp_path / "old").exists():

@@ -267,9 +267,10 @@ def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: 
     assert f"/{tmp_path.name}/none.sqlite` adds this run" in advice(missing)[0]
     with pytest.raises(RecordsError, match="there is no folder"):
         commbench.check(made_run(9), against="history", db=tmp_path / "none" / "x.sqlite")
-    fill(history, number=5)
+    runs = fill(history, number=5)
     gate = check(history, made_run(9))
-    assert gate.exit_code == 7
+    assert gate.exit_code == 7 and "adds this run" in advice(gate)[0]
+    assert advice(check(history, runs[4]))[0].startswith("This run is in the history; ")
     assert "The history has fewer than 6 earlier runs of 5 rows on node1" in " ".join(
         gate.text().split()
     )
