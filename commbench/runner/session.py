@@ -74,7 +74,7 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
         from commbench.views.draw import write_pictures
 
         pictures = run_pictures([run])
-        for file in write_pictures(pictures, Path(run.path)):
+        for file in write_pictures(pictures, Path(run.path), is_again=True):
             listener.status(f"{file}: plot of {run.name}")
         if not pictures:
             listener.status(why_no_picture([run]))
