@@ -151,9 +151,11 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
         here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
         there = _recorded_value(option, header)
         if here != there and not (option.may_grow and here > there):
+            more = f"give more than {there}, " * option.may_grow
+            hint = f"leave out {given.flag} to continue this run, or --resume to start a new one"
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
-                f"leave out {given.flag} to continue this run, or --resume to start a new one",
+                more + hint,
             )
 
 
