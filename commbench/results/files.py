@@ -146,6 +146,19 @@ def write_new(
         raise unwritable_error(path, error, "choose a writable place") from None
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write a file anew, as a whole: who reads it finds the old or the new one. OSError where it
+    cannot be written."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8", errors="replace")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()  # it is incomplete
+        raise
+
+
 def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
     """Where a file is written first: beside the one that it replaces, if it replaces one."""
     is_replaced = _is_replaced(path, replaced)
