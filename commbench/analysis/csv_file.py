@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
 from math import isclose, nan
@@ -335,13 +333,9 @@ class ResultsCsv:
             self._lines[row.measurement.case.index] = line
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
-        new = self._path.with_suffix(".csv.new")
         try:
-            new.write_text(text, encoding="utf-8", errors="replace")
-            os.replace(new, self._path)  # noqa: PTH105 - atomic, and says so
+            files.replace_file(self._path, text)
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()  # it is incomplete
             hint = "the folder was removed or moved during the run"
             if self._path.parent.exists():
                 hint = "every finished case is in run.jsonl of the same folder"

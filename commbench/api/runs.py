@@ -16,7 +16,14 @@ from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import as_path, choose
 from commbench.views import formats
-from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
+from commbench.views.formats import (
+    HTML,
+    OWN_PAGE,
+    VIEW_OF_DOCUMENT,
+    Result,
+    View,
+    choose_format,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -352,9 +359,9 @@ def report(
     """A report about one run, about the result of `check`, about a sweep, or about several runs
     or results of `compare` with the same first run.
 
-    Returns the text, and writes it into the new file `output` if that is given. `format` is "html"
-    or "markdown"; by default Markdown for a file that ends in .md, else HTML. Raises UsageError for
-    runs that cannot be compared, RecordsError if the file exists.
+    Returns the text, and writes it into the file `output` if that is given. `format` is "html" or
+    "markdown"; by default Markdown for a file that ends in .md, else HTML. Raises UsageError for
+    runs that cannot be compared, RecordsError if the file exists and is no HTML file of commbench.
     """
     from commbench.analysis.load import LoadedRun
     from commbench.answers.report import find_contents, make_document
@@ -370,7 +377,7 @@ def report(
         found = [compare(runs[0], other) for other in runs[1:]]
     text = VIEW_OF_DOCUMENT.write(make_document(find_contents(found)), format)
     if where is not None:
-        write_new(where, text)
+        write_new(where, text, OWN_PAGE)
     return text
 
 

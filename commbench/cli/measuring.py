@@ -325,7 +325,8 @@ def _print_job(words: list[str], of: type[Any], output: Path | None, **given: An
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
     from commbench.runner.jobs import make_job
 
-    made = make_job(parse_words(words, "job"), words, **job)
+    resources = given.get("resources", ())
+    made = make_job(parse_words(words, "job"), words, **job, resources=resources)
     print_or_write(of(**given).script(made), output)
     if made.note:
         print_status(made.note)

@@ -81,10 +81,13 @@ def first_bytes(path: Path, count: int) -> bytes:
         return b""
 
 
-def unused_path(folder: Path, stem: str, suffix: str = "") -> Path:
-    """A path in the folder that does not exist: `stem`, else `stem-2` and so on."""
+def unused_path(
+    folder: Path, stem: str, suffix: str = "", replaced: re.Pattern[bytes] | None = None
+) -> Path:
+    """A path in the folder that write_new can write: `stem`, else `stem-2` and so on."""
     names = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
-    return next(path for name in names if not (path := folder / f"{name}{suffix}").exists())
+    paths = (folder / f"{name}{suffix}" for name in names)
+    return next(p for p in paths if not path_exists(p) or _is_replaced(p, replaced))
 
 
 @contextmanager
@@ -143,15 +146,30 @@ def write_new(
         raise unwritable_error(path, error, "choose a writable place") from None
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write a file anew, as a whole: who reads it finds the old or the new one. OSError where it
+    cannot be written."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8", errors="replace")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()  # it is incomplete
+        raise
+
+
 def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
     """Where a file is written first: beside the one that it replaces, if it replaces one."""
-    is_own = replaced and _is_replaced(path, replaced)
-    return unused_path(path.parent, path.name, ".new") if is_own else path
+    is_replaced = _is_replaced(path, replaced)
+    return unused_path(path.parent, path.name, ".new") if is_replaced else path
 
 
-def _is_replaced(path: Path, replaced: re.Pattern[bytes]) -> bool:
-    is_own = is_file(path) and not path.is_symlink()
-    return is_own and bool(replaced.match(first_bytes(path, 1 << 16)))
+def _is_replaced(path: Path, replaced: re.Pattern[bytes] | None) -> bool:
+    """Whether there is a file that begins so. A link is never replaced."""
+    if not replaced or not is_file(path) or path.is_symlink():
+        return False
+    return bool(replaced.match(first_bytes(path, 1 << 16)))
 
 
 def remove_replaced(path: Path, replaced: re.Pattern[bytes]) -> None:

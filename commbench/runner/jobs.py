@@ -35,6 +35,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
 
 OF_PREFLIGHT = ("backend", "device", "nccl_option", "cpu_mode")
 """The options of the run with which the nodes are tested: how ranks run, not what they call."""
+NVIDIA = "nvidia.com/gpu"
+"""The resource of Kubernetes that --gpus-per-node requests."""
 NO_GPUS = "no GPUs are requested: the job measures gloo; for GPUs add --backend nccl"
 
 
@@ -59,6 +61,8 @@ class Job:
     """The operations and sizes, also where they are the defaults; empty with a workload."""
     note: str = ""
     """What may not be meant."""
+    other_gpus: int = 0
+    """Those of each node that are not of NVIDIA."""
     tested_with: str = ""
     """The options of the run that its preflight has, too, as words of a shell after ` --`."""
 
@@ -75,7 +79,8 @@ class Job:
         """One line that describes the job."""
         nodes = format_count(self.nodes, "node")
         ranks = format_count(self.ranks_per_node, "rank")
-        gpus = format_count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPUs"
+        count = self.gpus_per_node + self.other_gpus
+        gpus = format_count(count, "GPU") if count else "no GPUs"
         what = f"commbench {__version__} measures the run {self.title}"
         return f"{what} on {nodes}, {ranks} and {gpus} each."
 
@@ -94,17 +99,20 @@ def make_job(
     nproc_per_node: int,
     gpus_per_node: int | None = None,
     env: Sequence[str] = (),
+    resources: Sequence[tuple[str, str]] = (),
 ) -> Job:
     """The job that runs `commbench run WORDS`, whose options are `run`.
 
-    By default a node has a GPU for each rank if the run needs GPUs. Raises the error that every
+    By default a node has a GPU for each rank if the run needs GPUs and none are among the
+    resources. Raises the error that every
     rank would raise.
     """
     backend = BACKENDS.get(run.backend or "")
     device = run.device or (backend.devices[0] if backend else "cpu")
-    is_unsaid = gpus_per_node is None and not (run.backend or run.device)
+    others = sum(int(number) for name, number in resources if name.endswith("/gpu"))
+    is_unsaid = gpus_per_node is None and not (run.backend or run.device or others)
     if gpus_per_node is None:
-        gpus_per_node = 0 if device == "cpu" else nproc_per_node
+        gpus_per_node = 0 if device == "cpu" or others else nproc_per_node
     tested_with = [
         option.argument(value)
         for option in map(RUN_OPTIONS.__getitem__, OF_PREFLIGHT)
@@ -121,6 +129,7 @@ def make_job(
         workload=str(run.workload or ""),
         calls="" if run.workload else _calls(run),
         note=NO_GPUS if is_unsaid else "",
+        other_gpus=others,
         tested_with=f" -- {shlex.join(tested_with)}" if tested_with else "",
     )
     plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
@@ -302,7 +311,7 @@ class KubernetesOptions(JobOptions):
         name = self.name or name.strip("-")
         folder = job.output or f"{CLAIM_FOLDER if self.claim else POD_FOLDER}/{name}"
         words = ["--module", "--", "commbench", "run", *job.words]
-        gpus = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
+        gpus = {NVIDIA: str(job.gpus_per_node)} if job.gpus_per_node else {}
         values = {
             "job": job, "options": self, "name": name, "folder": folder, "kind": KINDS[self.kind],
             "words": [*words, *([] if job.output else [f"--output={folder}"])],
@@ -338,6 +347,11 @@ def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
         name, _, quantity = text.partition("=")
         if name in found:
             raise UsageError(f"--resource {name} is given twice", "give it once")
+        if name == NVIDIA:
+            hint = f"write --gpus-per-node {quantity}"
+            raise UsageError(f"--resource {text} requests GPUs", hint)
+        if name.endswith("/gpu") and not quantity.isdecimal():
+            raise UsageError(f"--resource {text} is no number of GPUs", f"write {name}=8")
         found[name] = quantity
     return tuple(found.items())
 

@@ -74,7 +74,7 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
         from commbench.views.draw import write_pictures
 
         pictures = run_pictures([run])
-        for file in write_pictures(pictures, Path(run.path)):
+        for file in write_pictures(pictures, Path(run.path), is_again=True):
             listener.status(f"{file}: plot of {run.name}")
         if not pictures:
             listener.status(why_no_picture([run]))
@@ -151,9 +151,11 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
         here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
         there = _recorded_value(option, header)
         if here != there and not (option.may_grow and here > there):
+            more = f"give more than {there}, " * option.may_grow
+            hint = f"leave out {given.flag} to continue this run, or --resume to start a new one"
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
-                f"leave out {given.flag} to continue this run, or --resume to start a new one",
+                more + hint,
             )
 
 

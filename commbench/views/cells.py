@@ -145,16 +145,16 @@ def _ratio_cell(found: Any) -> str:
     return ratio_text(found) + in_brackets(ratio_interval_text(found))
 
 
-def share_with_interval_text(found: Any) -> str:
-    """A fraction in percent with its interval, without the unit: `52 (48 … 55)`; with a decimal
-    where the interval is narrower than a percent point."""
+def share_with_interval_text(found: Any, unit: str = " %") -> str:
+    """A fraction in percent with its interval: `52 % (48 … 55 %)`; with a decimal where the
+    interval is narrower than a percent point."""
     value, low, high = _estimate(found)
     if low is None or high is None or low == high:
-        return f"{100 * value:.0f}"
+        return f"{100 * value:.0f}{unit}"
     decimals = int(0 < high - low < 0.01)
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))
     shown = [f"{number:.{decimals}f}" for number in ends]
-    return f"{shown[0]} ({shown[1]} … {shown[2]})"
+    return f"{shown[0]}{unit} ({shown[1]} … {shown[2]}{unit})"
 
 
 _MOST_DECIMALS = 2
@@ -195,5 +195,6 @@ LEAST_FACTOR = Unit(
 SIZE = Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES)
 """Of the case of a row; empty for an operation without data."""
 SHARE = Unit(units.format_percent)
-SHARE_WITH_INTERVAL = Unit(share_with_interval_text)
+SHARE_WITH_INTERVAL = Unit(lambda found: share_with_interval_text(found, unit=""))
+"""For a column whose heading has the unit."""
 P_VALUE = Unit("{:.2g}".format)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 """The endings of files that a picture can be written to."""
+OWN_PICTURE = re.compile(rb"\x89PNG\r\n\x1a\n.{0,99}tEXtSoftware\0commbench", re.DOTALL)
+"""How the PNG files of commbench begin."""
 _OTHER_ENDING = re.compile(r"\.[a-z]{2,5}")
 """An ending that says that a file is meant, of a format that is not written."""
 DOTS_PER_INCH = 200
@@ -81,11 +83,13 @@ def names_file(output: Path) -> bool:
     return output.suffix.lower() in ENDINGS
 
 
-def write_pictures(pictures: Sequence[plot.Picture], output: Path) -> Drawn:
+def write_pictures(pictures: Sequence[plot.Picture], output: Path, is_again: bool = False) -> Drawn:
     """Draw one picture into a new file that ends in .png, .svg or .pdf, or each into a new PNG file
-    of a folder; their paths."""
+    of a folder; their paths. `is_again`: commbench drew into that folder what it now replaces."""
+    replaced = OWN_PICTURE if is_again else None
     if not names_file(output):
-        paths = [(each, unused_path(make_folder(output), each.name, ".png")) for each in pictures]
+        folder = make_folder(output)
+        paths = [(each, unused_path(folder, each.name, ".png", replaced)) for each in pictures]
     elif len(pictures) == 1:
         paths = [(pictures[0], output)]
     else:
@@ -94,14 +98,15 @@ def write_pictures(pictures: Sequence[plot.Picture], output: Path) -> Drawn:
             "--output DIR draws a picture of each",
         )
     for picture, path in paths:
-        write_new(path, render(picture, path.suffix))
+        write_new(path, render(picture, path.suffix), replaced)
     return Drawn(pictures, tuple(path for _, path in paths))
 
 
 def render(picture: plot.Picture, ending: str, width: float = WIDTH) -> bytes:
     """The content of a file with this ending: `.png`, `.svg` or `.pdf`."""
     content, ending = BytesIO(), ending.lower()
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    metadata = undated.get(ending, {"Software": "commbench"})
     with styled():
         draw(picture, width).savefig(
             content, format=ending[1:], dpi=DOTS_PER_INCH, metadata=metadata

@@ -112,6 +112,11 @@ def _text(value: Any) -> str:
 
 
 TEXT, MARKDOWN, HTML, JSON = "text", "markdown", "html", "json"
+OWN_PAGE = re.compile(
+    rb'<!doctype html>\s<html lang="en">\s<head>\s<meta charset="utf-8">\s'
+    rb'<meta name="generator" content="commbench">'
+)
+"""How the HTML files of commbench begin."""
 ENDINGS = {
     ".txt": TEXT, ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML,
     ".json": JSON,

@@ -162,6 +162,25 @@ def test_a_junit_file_of_commbench_is_replaced_and_nothing_else(
     assert place.is_symlink()
 
 
+def test_a_page_of_commbench_is_replaced_by_a_report_and_nothing_else(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    synthetic_run(tmp_path / "mine", "mine", lambda _: steady(1e-4, 100))
+    synthetic_run(tmp_path / "other", "other", lambda _: steady(1e-4, 100))
+    place, others = tmp_path / "page.html", sorted(tmp_path.iterdir())
+    reports = []
+    for run in ("mine", "other"):
+        assert commbench("report", run, "-o", "page.html").code == 0
+        reports.append(place.read_bytes())
+    assert reports[0] != reports[1]
+    assert sorted(tmp_path.iterdir()) == sorted([*others, place])
+    for content in (b"", reports[0][:90], b"x" + reports[0], b"<!doctype html>\ncommbench"):
+        place.write_bytes(content)
+        assert commbench("report", "mine", "-o", "page.html").code == 6
+        assert place.read_bytes() == content
+    assert [commbench("report", "mine", "-o", "page.md").code for _ in range(2)] == [0, 6]
+
+
 @pytest.mark.parametrize("line", [*WRITE_A_FILE, *WRITE_A_FOLDER])
 def test_every_command_treats_files_and_folders_in_the_way_alike(
     commbench: Commbench, tmp_path: Path, line: str

@@ -41,6 +41,14 @@ def test_gpus_are_asked_for_where_the_run_needs_them(commbench: Commbench) -> No
         assert (f"# Note:     {note}\n" in ended.out) == (not words)
 
 
+@pytest.mark.parametrize("words", ["", "-- --backend nccl", "--gpus-per-node 0 -- --device cuda"])
+def test_gpus_of_another_vendor_are_a_resource(commbench: Commbench, words: str) -> None:
+    ended = commbench(*KUBERNETES.split(), "--resource", "amd.com/gpu=8", *words.split())
+    assert (ended.code, ended.err) == (0, "")
+    assert "2 ranks and 8 GPUs each." in ended.out
+    assert ended.out.count('"amd.com/gpu": "8"') and "nvidia" not in ended.out
+
+
 @pytest.mark.parametrize("command", [SLURM, KUBERNETES])
 def test_the_nodes_are_tested_as_the_job_runs(commbench: Commbench, command: str) -> None:
     for words, tested in (

@@ -226,15 +226,17 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
-        kind = row_kind(first)
-        if a.levels is not None and second.time:
+        kind, level = row_kind(first), None
+        if a.levels is not None:
+            level = a.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         host = _host_effect(changes, first, of_kinds.get(kind, ()))
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
         row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
-        rows.append(row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other)))
+        own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
+        rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))

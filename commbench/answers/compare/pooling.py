@@ -82,7 +82,7 @@ class PooledRatio(NamedTuple):
     others: int = 0
     """Among how many ranges, or rows, it is undecided, although by itself it would not be."""
     degrees: int = 0
-    """Of freedom of the interval, by statistics.launch_degrees."""
+    """Of freedom of the interval, by its first row."""
     host: HostEffect = NO_EFFECT
     """For which both ratios are widened."""
     without_host: str = ""
@@ -257,8 +257,7 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
         undisturbed, verdicts[1] if undisturbed else "", waited,
-        degrees=statistics.launch_degrees(rows[0].a.launches, rows[0].b.launches), host=host,
-        between=between,
+        degrees=rows[0].degrees, host=host, between=between,
     )  # fmt: skip
 
 

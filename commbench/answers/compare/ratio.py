@@ -88,11 +88,20 @@ class ComparedRow(NamedTuple):
     runs: tuple[RunFacts, RunFacts] | None = None
     """Of A and of B, where these are two runs. Then both ratios are widened for what differs
     between runs."""
+    level: Any = None
+    """Of a history the answers.history.history.Level of A."""
 
     @property
     def either(self) -> Any:
         """The row of A; where it has none that of B."""
         return self.a or self.b
+
+    @property
+    def degrees(self) -> int:
+        """Of freedom of the ratio; 0 where they are not known."""
+        if self.level:
+            return int(self.level.degrees)
+        return statistics.launch_degrees(self.a.launches, self.b.launches)
 
     @property
     def waited(self) -> str:
@@ -108,7 +117,7 @@ class ComparedRow(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "runs"))
+        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "runs", "level"))
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
@@ -253,6 +262,5 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     false alarm is then as rare as that of a single row."""
     if row.ratio is None:
         return None
-    launches = row.a.launches, row.b.launches
     found = row.host.without(row.ratio) or row.ratio
-    return row.host.widen(stats.hold_together(found, number, statistics.launch_degrees(*launches)))
+    return row.host.widen(stats.hold_together(found, number, row.degrees))

@@ -203,7 +203,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     known.SECONDS: cells.time_with_interval_text,
     known.RATE: cells.bandwidth_with_interval_text,
     known.RATIO: cells.RATIO_WITH_INTERVAL.write,
-    known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
+    known.SHARE: cells.share_with_interval_text,
     known.FIGURE: lambda _: "",
     known.TEXT: str,
 }

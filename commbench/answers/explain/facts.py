@@ -248,7 +248,7 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
-    is_latency = f"{cells.share_with_interval_text(share)} % of the time is latency"
+    is_latency = f"{cells.share_with_interval_text(share)} of the time is latency"
     bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
     limits = ", ".join(text for kind, text in _LIMITS.items() if kind in bounds)
     so = limits if bound == UNDECIDED else HELPS[bound]

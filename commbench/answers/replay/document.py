@@ -113,7 +113,7 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
         saved = cells.share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"{name} would save most: {saved} % of the step{unsure}"
+        yield f"{name} would save most: {saved} of the step{unsure}"
     elif compared or waited:
         for ratio, name in slower:
             yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"

@@ -238,14 +238,9 @@ def _times(found: Estimate) -> str:
     return cells.times_text(found) + unknown
 
 
-def _share(found: Estimate) -> str:
-    value, _, interval = cells.share_with_interval_text(found).partition(" ")
-    return f"{value} % {interval}" if found.ends[0] < found.ends[1] else f"{value} %"
-
-
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
-    "share": _share, "mean": "{:.2f}".format, "groups": str,
+    "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
     "_per_s": lambda found: cells.bandwidth_text(found)
     + cells.in_brackets(cells.bandwidth_interval_text(found)),
     "_s": lambda found: cells.time_text(found) + cells.in_brackets(cells.time_interval_text(found)),

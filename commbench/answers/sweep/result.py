@@ -17,7 +17,7 @@ from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
-from commbench.results.files import write_new
+from commbench.results.files import replace_file, write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.stats import Estimate
@@ -203,7 +203,7 @@ def write_csv(result: SweepResult) -> None:
     """Write the rows of the frame into sweep.csv, in the sweep's folder."""
     path = result.path / CSV
     try:
-        path.write_bytes(make_csv([COLUMNS, *result.frame_rows()]).encode())
+        replace_file(path, make_csv([COLUMNS, *result.frame_rows()]))
     except OSError as error:
         raise unwritable_error(path, error) from None
 

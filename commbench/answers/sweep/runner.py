@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
-from commbench.errors import Interrupted, RecordsError
-from commbench.results.files import path_exists, why_unreadable, write_new
+from commbench.errors import Interrupted, RecordsError, unwritable_error
+from commbench.results.files import path_exists, replace_file, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Measurement, Run, worse_outcome
@@ -96,10 +96,10 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write the description of a sweep into its folder, in place of an earlier one."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
-    new = folder / f"{SWEEP}.new"
-    new.unlink(missing_ok=True)
-    write_new(new, f"{text}\n")
-    new.replace(folder / SWEEP)
+    try:
+        replace_file(folder / SWEEP, f"{text}\n")
+    except OSError as error:
+        raise unwritable_error(folder / SWEEP, error) from None
 
 
 def read_sweep(folder: Path) -> Sweep:

@@ -231,7 +231,7 @@ def _run(
         from commbench.answers.sweep.plot import sweep_pictures
         from commbench.views.draw import write_pictures
 
-        files += write_pictures(sweep_pictures(result), folder)
+        files += write_pictures(sweep_pictures(result), folder, is_again=True)
     if export:
         files.append(results.export_tuner(result.compared, folder))
     for file in files:

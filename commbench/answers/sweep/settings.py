@@ -12,7 +12,6 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError, closest
-from commbench.output.text import list_some
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 
@@ -80,14 +79,12 @@ def make_settings(
     flags = {name: option.flag[2:] for name, option in RUN_OPTIONS.items()}
     options = {flags.get(name.replace("-", "_"), name): texts for name, texts in options.items()}
     if fixed := [name for name in options if name not in VARIED_OPTIONS]:
-        lists = "`commbench sweep --help` lists those that can"
+        hint = f"these can: {', '.join(VARIED_OPTIONS)}; --env varies environment variables"
         if fixed[0] in flags.values():
-            hint = f"{lists}; --env varies environment variables"
             raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
-        close = closest(fixed[0], VARIED_OPTIONS)
-        several = f"known: {list_some([*VARIED_OPTIONS], 5)}; "
-        guess = f"did you mean --vary {close}? " if close else several
-        raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
+        if close := closest(fixed[0], VARIED_OPTIONS):
+            hint = f"did you mean --vary {close}? `commbench sweep --help` lists those that can"
+        raise UsageError(f"unknown option to vary {fixed[0]!r}", hint)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"

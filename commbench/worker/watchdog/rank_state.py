@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, first_line, from_wire, reason_of, to_wire
 from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
+from commbench.results.files import replace_file
 from commbench.units import format_count
 
 PHASES = (
@@ -267,9 +268,7 @@ def _lines(path: Path) -> list[str]:
 
 def write_json(path: Path, values: Any) -> None:
     """Write a JSON file that is complete or does not exist."""
-    unfinished = path.with_suffix(".new")
-    unfinished.write_text(json.dumps(values), encoding="utf-8")
-    unfinished.replace(path)
+    replace_file(path, json.dumps(values))
 
 
 def _read(scratch_dir: Path, kind: str) -> dict[int, Any]:

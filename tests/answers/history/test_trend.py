@@ -4,6 +4,7 @@ then; and what a check against it decides."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ import commbench
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import verdict
+from commbench.answers.compare.ratio import hold_together
 from commbench.answers.history.document import pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
 from commbench.answers.history.store import History
@@ -143,6 +145,22 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     why = "fewer than 6 earlier runs count: 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
     assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
+
+
+def test_rows_on_a_level_hold_together_with_the_degrees_of_its_few_runs(history: History) -> None:
+    fill(history, number=7)
+    run = made_run(8)
+    level = find_baseline(history, run)[0]
+    comparison = commbench.compare(level, run)
+    assert {row.degrees for row in comparison.rows} == {6}
+    assert {found.degrees for found in comparison.pooled} == {6}
+    for row in comparison.rows:
+        together = hold_together(row, 5)
+        assert together and row.ratio and row.ratio.low
+        # Student's t with 6 degrees of freedom: 3.7074 at 0.5 %, 2.4469 at 2.5 %; scipy.stats.t.ppf
+        widened = math.log(together.ends[1] / row.ratio.value)
+        alone = math.log(row.ratio.ends[1] / row.ratio.value)
+        assert widened / alone == pytest.approx(3.7074 / 2.4469, rel=1e-3)
 
 
 def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:

@@ -21,6 +21,7 @@ from commbench.errors import RecordsError, UnavailableError, UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATION_SETS
 from commbench.results.schema import Measurement, Run
+from commbench.views.draw import write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Bars, Curves, Picture
 
 
@@ -61,6 +62,21 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     assert [*draw([run], folder)] == [folder / "busbw-3.png", folder / "time-3.png"]
     assert [path.read_bytes() for path in (*first, *second)] == before
     assert len(list(folder.iterdir())) == 6
+
+
+def test_a_run_that_goes_on_replaces_its_own_pictures_and_no_other(tmp_path: Path) -> None:
+    pictures = run_pictures([synthetic_run(1024, 4096, 16384)])
+    own, others = tmp_path / "time.png", tmp_path / "busbw.png"
+    others.write_bytes(b"another's")
+    write_pictures(pictures[1:], tmp_path)
+    before = own.read_bytes()
+    larger = run_pictures([synthetic_run(1024, 4096, 65536)])
+    for _ in range(2):
+        drawn = write_pictures(larger, tmp_path, is_again=True)
+        assert [*drawn] == [tmp_path / "busbw-2.png", own]
+    assert own.read_bytes() != before
+    assert others.read_bytes() == b"another's"
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
