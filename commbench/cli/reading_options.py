@@ -313,7 +313,12 @@ HISTORY_ADD = {
     "node": Option("NAME", "The node or the cluster.  [default: the hosts of the run]"),
     "db": DB,
 }
-TOLERANCE = Option("PART", "Changes up to this are no steps.")
+HISTORY_SHOW = {
+    **CHOSEN,
+    "tolerance": Option("PART", "Changes up to this are no steps."),
+    **AS_DOCUMENT,
+    "verbose": switch("Print all rows, also those without a level yet.", OUTPUT),
+}
 HISTORY_FORGET = {
     "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
     "node": Option("NAME", "All runs of this node or cluster."),
@@ -337,9 +342,7 @@ COMMANDS = {
         "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
         f"{_TREND}:RUNS",
     ),
-    "history show": Command(
-        "subcommands", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
-    ),
+    "history show": Command("subcommands", HISTORY_SHOW, (f"{_API}.show",), _TREND),
     "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
     "history forget": Command("subcommands", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),

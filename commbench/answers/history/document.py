@@ -61,7 +61,8 @@ def document(trend: Trend) -> Document:
     changes = Table("What changed", columns, trend.changes, lambda c: rows_of(c, trend), "rows")
     since = Column("since (UTC)", level_since, cells.TEXT, 6)
     of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
-    levels = Table("Level since the last step", of_level, trend.series, _title)
+    known = [each for each in trend.series if each.last.level]
+    levels = Table("Level since the last step", of_level, trend.series, _title, brief=known)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         Pictures(lambda: [*pictures(trend)]),
