@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cached_property
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -237,9 +237,7 @@ def check(
             undecided=undecided,
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
-        together = cache(partial(_count_judged, rule, run, comparison))
-        ranges = cache(partial(find_ranges, rule, comparison))
-        checks = Checks(partial(_checks, rule, run, comparison, together, ranges))
+        checks = Checks(_Judge(rule, run, comparison).checks)
         said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
         results.append(RuleResult(rule, checks, tuple(said)))
     required = next((result.rule for result in results if not result.rule.optional), None)
@@ -248,51 +246,87 @@ def check(
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
-def _count_judged(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> int:
-    """How many rows a rule judges together: those with a figure that can be judged."""
-    return sum(check.estimate is not None for _, check in _check_alone(rule, run, comparison))
+class _Judge:
+    """Judges the rows of a rule, which are iterated several times; what needs all of them is found
+    once."""
 
+    def __init__(self, rule: Rule, run: LoadedRun, comparison: Comparison | None) -> None:
+        self.rule, self.run = rule, run
+        self.comparison = comparison if rule.limit.needs_baseline else None
+        if rule.limit.needs_baseline and comparison is None:
+            hint = "name the run to compare with: --against BASELINE"
+            raise UsageError(f"--{rule.limit.name.replace('_', '-')} needs a baseline", hint)
 
-def _check_alone(
-    rule: Rule, run: LoadedRun, comparison: Comparison | None
-) -> Iterator[tuple[Any, RowCheck]]:
-    """Each row that a rule may judge, a row of the run or a ComparedRow, and its own check."""
-    if comparison and rule.limit.needs_baseline:
-        for row in comparison.rows:
-            if rule.covers(row.a):
-                yield row, _check_row(rule, row, row.b, row.a)
-    else:
-        yield from ((row, _check_row(rule, row, row)) for row in filter(rule.covers, run.rows))
+    def checks(self) -> Iterator[RowCheck]:
+        """The rows of the rule."""
+        rule, comparison = self.rule, self.comparison
+        for row, found in self._alone():
+            is_open = found.outcome == UNDECIDED or found.is_beyond
+            yield self._with_others(found, row) if is_open else found
+        if comparison is None:
+            return
+        for row in filter(rule.covers, comparison.only_a):
+            yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
+        for row in filter(rule.covers, comparison.only_b):
+            if row.status not in NOT_PLANNED and (flaw := _flaw(row)):
+                yield RowCheck(rule, row.case, FAIL, None, flaw)
+            else:
+                yield _not_measured(rule, row, comparison.a.absent or ONLY_RUN, _has_time(row))
+
+    def _alone(self) -> Iterator[tuple[Any, RowCheck]]:
+        """Each row that the rule may judge, a row of the run or a ComparedRow, and its own
+        check."""
+        if self.comparison is None:
+            for row in filter(self.rule.covers, self.run.rows):
+                yield row, _check_row(self.rule, row, row)
+            return
+        for pair in self.comparison.rows:
+            if self.rule.covers(pair.a):
+                yield pair, _check_row(self.rule, pair, pair.b, pair.a)
+
+    @cached_property
+    def number(self) -> int:
+        """How many rows are judged together: those with a figure that can be judged."""
+        return sum(check.estimate is not None for _, check in self._alone())
+
+    @cached_property
+    def ranges(self) -> Sequence[PooledRatio]:
+        """The ranges of sizes."""
+        return find_ranges(self.rule, self.comparison)
+
+    def _with_others(self, check: RowCheck, row: Any) -> RowCheck:
+        """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
+        range fails, too. It passes where its value is within the limit, and its interval is so with
+        its range, unless each row is to pass by itself (`--undecided fail`), or launches are not
+        known. It fails by its value only if the interval that holds for all rows under the rule
+        together is beyond the limit, too."""
+        rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
+        if own and check.is_beyond and own.verdict == SLOWER:
+            return check
+        # What launches have in common is in the interval of a range, where they are known.
+        may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
+        if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
+            found = own.ratio_of(row)
+            if found and judge(found, rule.value, rule.limit.is_least) == PASS:
+                return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)
+        if check.outcome != FAIL or not check.estimate:
+            return check
+        if rule.limit.needs_baseline:
+            estimate = ratio.hold_together(row, self.number)
+        else:
+            degrees = launch_degrees(row.launches)
+            estimate = stats.hold_together(check.estimate, self.number, degrees)
+        if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
+            return check
+        return check._replace(outcome=UNDECIDED, reason=NOT_TOGETHER.format(self.number))
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
     """The ranges of sizes under a limit which is the same for all rows, each with its verdict."""
-    if comparison is None or rule.of_row or not rule.limit.needs_baseline:
+    if comparison is None or rule.of_row:
         return ()
     rows = tuple(row for row in comparison.rows if rule.covers(row.a))
     return replace(comparison, rows=rows, tolerance=rule.value - 1).pooled
-
-
-def _checks(
-    rule: Rule, run: LoadedRun, comparison: Comparison | None, together: Callable[[], int],
-    ranges: Callable[[], Sequence[PooledRatio]],
-) -> Iterator[RowCheck]:  # fmt: skip
-    """The rows of a rule. They are iterated several times: `together` and `ranges` are cached."""
-    if rule.limit.needs_baseline and comparison is None:
-        hint = "name the run to compare with: --against BASELINE"
-        raise UsageError(f"--{rule.limit.name.replace('_', '-')} needs a baseline", hint)
-    for row, found in _check_alone(rule, run, comparison):
-        is_open = found.outcome == UNDECIDED or found.is_beyond
-        yield _judge_with_range(found, row, ranges(), together) if is_open else found
-    if comparison is None or not rule.limit.needs_baseline:
-        return
-    for row in filter(rule.covers, comparison.only_a):
-        yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
-    for row in filter(rule.covers, comparison.only_b):
-        if row.status not in NOT_PLANNED and (flaw := _flaw(row)):
-            yield RowCheck(rule, row.case, FAIL, None, flaw)
-        else:
-            yield _not_measured(rule, row, comparison.a.absent or ONLY_RUN, _has_time(row))
 
 
 def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowCheck:
@@ -345,42 +379,6 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
     doubt = doubt or WIDE * (is_wide and outcome == UNDECIDED)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
-
-
-def _judge_with_range(
-    check: RowCheck, row: Any, ranges: Sequence[PooledRatio], together: Callable[[], int]
-) -> RowCheck:
-    """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
-    range fails, too. It passes where its value is within the limit, and its interval is so with its
-    range, unless each row is to pass by itself (`--undecided fail`), or launches are not known."""
-    own, rule = next((each for each in ranges if each.covers(row)), None), check.rule
-    if own is None:
-        return _hold_together(check, row, together)
-    if check.is_beyond and own.verdict == SLOWER:
-        return check
-    # What launches have in common is in the interval of a range, where they are known.
-    are_known = row.a.launches and row.b.launches
-    may_pass = check.reason in ("", WIDE) and are_known and rule.undecided != FAIL
-    found = own.ratio_of(row) if may_pass and check.excess <= 1 else None
-    if found and judge(found, rule.value, rule.limit.is_least) == PASS:
-        return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)
-    return _hold_together(check, row, together)
-
-
-def _hold_together(check: RowCheck, row: Any, together: Callable[[], int]) -> RowCheck:
-    """The check of a row, or of a ComparedRow: one that fails by its value does so only if the
-    interval that holds for all rows under the rule together is beyond the limit, too."""
-    if check.outcome != FAIL or not check.estimate:
-        return check
-    number, rule = together(), check.rule
-    if rule.limit.needs_baseline:
-        estimate = ratio.hold_together(row, number)
-    else:
-        degrees = launch_degrees(row.launches)
-        estimate = stats.hold_together(check.estimate, number, degrees)
-    if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
-        return check
-    return check._replace(outcome=UNDECIDED, reason=NOT_TOGETHER.format(number))
 
 
 def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
