@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.measuring import init, measure, pairs, replay, run, run_options, soak
+    from commbench.api.measuring import measure, pairs, replay, run, run_options, soak
     from commbench.api.runs import *  # noqa: F403
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
-    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
-    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict",
-    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
-    "soak", "sweep", "workload",
+    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "list_runs",
+    "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict", "preflight", "replay",
+    "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
+    "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.runs": (
         "explain", "export", "frame", "import_results", "list_runs", "load", "plot", "report",
     ),
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
-    "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
+    "api.measuring": ("measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "answers.sweep.result": ("load_sweep",),
