@@ -225,8 +225,7 @@ def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
     from commbench.answers.sweep.result import load_sweep
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
-        found = [each.run for each in load_sweep(folder).settings if each.run]
-        return [one for one in found if one]
+        return [found for each in load_sweep(folder).settings if (found := each.run)]
     one = load(run, **how)
     schema.tell_incomplete(one, how["notify"])
     return [one]
