@@ -341,17 +341,19 @@ def _digits(value: float) -> int:
     return 2 if value < 9.995 else 1 if value < 99.95 else 0
 
 
+def size_end(size_bytes: int) -> str:
+    """A size as an end of a range: with its unit in any event, `512B`, `1K`."""
+    text = format_size(size_bytes)
+    return f"{text}B" if text.isdigit() else text
+
+
 def format_sizes(sizes: tuple[int, ...]) -> str:
     """Sizes as parse_sizes reads them: `1K-1G` where each is twice the one before, `1K-1G:x4` where
     it is four times that, else a list."""
     for factor in (2, 4, 8, 16) if len(sizes) > 2 else ():
         low, high, step = sizes[0], sizes[-1], "" if factor == 2 else f":x{factor}"
         if low * factor == sizes[1] and sizes == size_range(low, high, factor=factor):
-            first, last = (
-                f"{text}B" if (text := format_size(size)).isdigit() else text
-                for size in (low, high)
-            )
-            return f"{first}-{last}{step}"
+            return f"{size_end(low)}-{size_end(high)}{step}"
     return ",".join(format_size(size) for size in sizes)
 
 

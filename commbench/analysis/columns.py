@@ -186,7 +186,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("received_max_over_mean", lambda row: row.case.load and row.case.load.received),
     Column("worst_rank", lambda row: row.case.load and row.case.load.worst_rank, INTEGER),
     Column("logical_GBps", lambda row: row.logical_bandwidth, unit=GB),
-    Column("wire_GBps", lambda row: row.wire_bandwidth, unit=GB),
+    Column("wire_GBps", lambda row: row.busbw if row.case.load else None, unit=GB),
     *_of_overlap("hidden_share", "hidden"),
     *_of_overlap("computation_slowdown", "computation_slowdown"),
     *_of_overlap("communication_slowdown", "communication_slowdown"),

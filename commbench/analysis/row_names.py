@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, IN_TITLE, describe_timing
 from commbench.plan.operations import OPERATIONS
-from commbench.units import format_size
+from commbench.units import size_end
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -39,10 +39,7 @@ def short_titles(cases: Mapping[_Kind, Case], varied: Collection[str] = ()) -> d
 
 def format_range(low_bytes: int, high_bytes: int) -> str:
     """A range of sizes: `1K-64M`; one size: `1K`; empty for an operation without data."""
-    low, high = (
-        f"{text}B" if (text := format_size(size)).isdigit() else text
-        for size in (low_bytes, high_bytes)
-    )
+    low, high = size_end(low_bytes), size_end(high_bytes)
     return ("" if not low_bytes else low) if low == high else f"{low}-{high}"
 
 

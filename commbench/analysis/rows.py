@@ -130,11 +130,6 @@ class ResultRow:
         return self.algbw and self.case.load and self.algbw * self.case.load.largest
 
     @property
-    def wire_bandwidth(self) -> float | None:
-        """Bytes per second that the link of the most loaded rank carried, in one direction."""
-        return self.algbw and self.case.load and self.algbw * self.case.load.worst_link
-
-    @property
     def group_bytes(self) -> int | None:
         """The memory of a new process group on the rank where it needed most; None where no group
         was made, or that is unknown."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import Run, as_results, ignore, texts
+from commbench.api.runs import Run, ignore, load_rows, texts
 from commbench.errors import UsageError, wrong_value
-from commbench.readers.source import ImportHints
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
 from commbench.units import format_count, parse_tolerance
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.measuring import init, measure, pairs, replay, run, run_options, soak
+    from commbench.api.measuring import measure, pairs, replay, run, run_options, soak
     from commbench.api.runs import *  # noqa: F403
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
-    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
-    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict",
-    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
-    "soak", "sweep", "workload",
+    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "list_runs",
+    "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict", "preflight", "replay",
+    "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
+    "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.runs": (
         "explain", "export", "frame", "import_results", "list_runs", "load", "plot", "report",
     ),
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
-    "api.measuring": ("init", "measure", "pairs", "replay", "run", "run_options", "soak"),
+    "api.measuring": ("measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "answers.sweep.result": ("load_sweep",),
@@ -159,8 +159,8 @@ def compare(
     from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
-    hints = ImportHints(ranks, op, dtype)
-    first, second = (as_results(run, comparison.COMPARED, notify, hints) for run in (a, b))
+    read = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    first, second = (read(run, comparison.COMPARED) for run in (a, b))
     comparison.require_two_runs(first, second)
     found = comparison.compare(first, second, within)
     for side in (found.a, found.b):
@@ -207,7 +207,6 @@ def check(
     are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
     compared.
     """
-    from commbench.analysis.load import as_loaded_run
     from commbench.answers.check.expected import PUBLISHED
     from commbench.answers.check.gate import CHECKED, check
     from commbench.answers.check.rules import LIMITS, Rule, select_rules
@@ -230,15 +229,15 @@ def check(
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     elif not all(isinstance(rule, Rule) for rule in rules):
         raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
-    hints = ImportHints(ranks, op, dtype)
-    checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
+    read = partial(load_rows, columns=CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    checked = read(run)
     hardware = None
     if expect is not None:
         from commbench.api.judging import expected_rules
 
         more, hardware = expected_rules(checked, expect, published, tolerance, notify)
         rules = [*rules, *more]
-    baseline: Run | schema.Run | LoadedRun | None
+    baseline: LoadedRun | None
     if against == HISTORY:
         from commbench.api.history import as_baseline
 
@@ -246,7 +245,7 @@ def check(
     elif node is not None or db is not None:
         raise UsageError("--node and --db belong to --against history", "leave them out")
     else:
-        baseline = None if against is None else as_results(against, CHECKED, notify, hints)
+        baseline = None if against is None else read(against)
         if baseline is not None:
             require_two_runs(checked, baseline)
     result = check(

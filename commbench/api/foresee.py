@@ -53,29 +53,26 @@ def fit_model(
     Raises UsageError for runs of different machines, UnavailableError where there is nothing to
     fit, RecordsError for a file that cannot be read.
     """
-    from commbench.answers.cost.fit_document import residual_picture
     from commbench.answers.cost.machine import write_machine
     from commbench.answers.cost.selection import fit_machine, parse_leave_out
-    from commbench.views.draw import write_pictures
 
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
     if not runs:
         raise UsageError("there is no run to fit", "name at least one run")
     require_within("--ranks-per-node", ranks_per_node, 1, inf)
-    file = None if output is None else Path(output)
-    picture = file.with_suffix(".png") if file else None
-    for path in filter(None, (file, picture)):
+    files = [] if output is None else [Path(output), Path(output).with_suffix(".png")]
+    for path in files:
         require_new(path)
     hints = ImportHints(ranks, op, dtype).validate()
     notes: list[str] = []
     sources = [_open(run, ranks_per_node, hints, notes, notify) for run in runs]
     names = [*dict.fromkeys(source.name for source in sources)]
-    usual = name or (file.stem if file else list_some(names, 3))
-    made = fit_machine(sources, usual, parts, notes, notify, hints)  # fmt: skip
-    if file and picture:
-        write_machine(made, file)
-        write_pictures([residual_picture(made)], picture)
+    usual = name or (files[0].stem if files else list_some(names, 3))
+    made = fit_machine(sources, usual, parts, notes, notify, hints)
+    if files:
+        write_machine(made, files[0])
+        made.plot(files[1])
     return made
 
 
@@ -225,8 +222,7 @@ def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
     from commbench.answers.sweep.result import load_sweep
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
-        found = [each.run for each in load_sweep(folder).settings if each.run]
-        return [one for one in found if one]
+        return [found for each in load_sweep(folder).settings if (found := each.run)]
     one = load(run, **how)
     schema.tell_incomplete(one, how["notify"])
     return [one]

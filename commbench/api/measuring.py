@@ -164,27 +164,12 @@ INIT_DEFAULTS: dict[str, Any] = {
 """The defaults of `commbench init`, where they differ from those of `commbench run`."""
 
 
-def init(
-    make_listener: Callable[[RunOptions], RunListener],
-    *,
-    ranks: str | None = None,
-    open_groups: str | None = None,
-    **options: Any,
-) -> list[Run]:
-    """Measure how ranks and process groups start: the runs of init_options, each with a listener.
-    The list is empty where another process reports the run. Raises CommbenchError.
-    """
-    every = init_options(ranks=ranks, open_groups=open_groups, **options)
-    found = (run_options(parsed, make_listener(parsed)) for parsed in every)
-    return [recorded for recorded in found if recorded]
-
-
 def init_options(
     *, ranks: str | None = None, open_groups: str | None = None, **options: Any
 ) -> list[RunOptions]:
-    """The options of the runs of `init`: one for each number of `ranks`, such as "2,4", and each
-    number of groups that are open already, such as "0,64"; without them one run, with as many ranks
-    as `commbench run` would start.
+    """The options of the runs of `commbench init`, which measure how ranks and groups start:
+    one for each number of `ranks`, such as "2,4", and each number of groups that are open already,
+    such as "0,64"; without them one run, with as many ranks as `commbench run` would start.
 
     `options` are those of `run`, with other defaults. With a budget, and without a number of
     iterations, the budget and the precision end a case. Raises UsageError.

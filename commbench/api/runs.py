@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import UsageError, wrong_value
 from commbench.plan.links import parse_peak
-from commbench.readers.source import NO_HINTS, ImportHints
+from commbench.readers.source import ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
@@ -315,31 +315,23 @@ def explain(
 
 def load_rows(
     run: AnyRun,
+    columns: Collection[str] | None = None,
     *,
     ranks: int | None = None,
     op: str | None = None,
     dtype: str | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> LoadedRun:
-    """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
+    """A run with its rows, also those of a results.csv, and these of COLUMNS, by default all. The
+    keywords are those of `load`."""
     from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run
+    from commbench.analysis.load import as_loaded_run, load
 
-    return as_loaded_run(as_results(run, COLUMNS, notify, ImportHints(ranks, op, dtype)))
-
-
-def as_results(
-    run: AnyRun,
-    columns: Collection[str],
-    notify: Callable[[str], None] = ignore,
-    hints: ImportHints | None = None,
-) -> schema.Run | LoadedRun:
-    """A run that may be given by its path or label."""
+    wanted = COLUMNS if columns is None else columns
     if not isinstance(run, (str, Path)):
-        return _require_run(run)
-    from commbench.analysis.load import load
-
-    return load(run_folder.find_run(str(run), notify), columns, hints or NO_HINTS)
+        return as_loaded_run(_require_run(run), wanted)
+    hints = ImportHints(ranks, op, dtype)
+    return load(run_folder.find_run(str(run), notify), wanted, hints)
 
 
 def _require_run(run: Any) -> schema.Run | LoadedRun:

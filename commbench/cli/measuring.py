@@ -56,11 +56,13 @@ def init(context: typer.Context, **_: object) -> None:
     lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
     format_ = context.params.get("format") or "text"
     VIEW.require(format_)
+    every = init_options(**lists, **given_options(context))
     if context.params.get("dry_run"):
-        for options in init_options(**lists, **given_options(context)):
+        for options in every:
             print_plan(options)
         return
-    if runs := api.init(_InitPrinter, **lists, **given_options(context)):
+    found = (api.run_options(options, _InitPrinter(options)) for options in every)
+    if runs := [run for run in found if run]:
         show(VIEW, StartUps(runs), format_)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +32,9 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def add_to_summary(markdown: str, environment: Mapping[str, str] = os.environ) -> None:
+def add_to_summary(markdown: str) -> None:
     """Append Markdown to the step's summary, where there is one; RecordsError where that fails."""
-    path = environment.get("GITHUB_STEP_SUMMARY")
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:

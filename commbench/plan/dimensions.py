@@ -147,8 +147,8 @@ class Dimension(NamedTuple):
     """How a value reads in the title of a case; None: it is no part of the title."""
     curve_names: Mapping[str, str] = {}
     """What a curve of a value is called, where that is not the title's word."""
-    is_qualifier: bool = False
-    """Whether it is at the end of the title, after the names."""
+    is_leading: bool = False
+    """Whether it is at the beginning of the title, before what qualifies the call."""
     is_name: bool = False
     """Whether a short title has it, too, although it may be the same in all rows."""
     is_integer: bool = False
@@ -242,84 +242,72 @@ def _unless(usual: str) -> Callable[[str], str]:
 DIMENSIONS: tuple[Dimension, ...] = (
     _dimension(
         "operation", lambda _, o: (o.name,), "operations", option="--op",
-        choices=tuple(OPERATIONS), is_name=True,
+        choices=tuple(OPERATIONS), is_name=True, is_leading=True,
     ),
-    _dimension("dtype", _dtypes, "dtypes", choices=tuple(DTYPES)),
+    _dimension("dtype", _dtypes, "dtypes", choices=tuple(DTYPES), is_leading=True),
     _dimension(
         "reduce_op", lambda plan, o: plan.reduce_ops if o.reduces else ("",), "reduce_ops",
-        choices=tuple(REDUCE_OPS),
+        choices=tuple(REDUCE_OPS), is_leading=True,
     ),
     _dimension(
         "root", lambda plan, o: (plan.root if o.rooted else None,),
-        title=lambda root: "" if root is None else f"root {root}",
-        is_qualifier=True, is_integer=True,
+        title=lambda root: "" if root is None else f"root {root}", is_integer=True,
     ),
     _dimension(
         "placement", lambda plan, o: _chosen(o.placements, plan.placement),
-        choices=PLACEMENT_CHOICES,
+        choices=PLACEMENT_CHOICES, is_leading=True,
     ),
     _dimension(
         "timing",
         lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand(plan.timing, TIMING_MODES),
-        choices=TIMING_CHOICES, title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
+        choices=TIMING_CHOICES, title=lambda timing: describe_timing(timing).tag,
     ),
     _dimension(
         "launch_mode",
         lambda plan, o: (EAGER,) if o.is_timed_by_host else expand(plan.launch_mode, LAUNCH_MODES),
-        option="--launch", choices=LAUNCH_CHOICES, title=_unless(EAGER), is_qualifier=True,
+        option="--launch", choices=LAUNCH_CHOICES, title=_unless(EAGER),
     ),
-    _dimension(
-        "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
-    ),
+    _dimension("buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT)),
     _dimension(
         "p2p_call", lambda plan, o: _chosen(o.p2p_calls, plan.p2p_call),
-        choices=pairs.P2P_CALL_CHOICES,
+        choices=pairs.P2P_CALL_CHOICES, is_leading=True,
     ),
-    _dimension("pairs", _pairs, title=pairs.pairs_title, is_qualifier=True),
+    _dimension("pairs", _pairs, title=pairs.pairs_title),
     _dimension(
         "window", lambda plan, o: (plan.window if o.has_window else None,),
-        title=lambda n: "" if n in (None, pairs.DEFAULT_WINDOW) else f"window {n}",
-        is_qualifier=True, is_integer=True,
+        title=lambda n: "" if n in (None, pairs.DEFAULT_WINDOW) else f"window {n}", is_integer=True,
     ),
     _dimension(
         "tensors", _tensors,
         title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
-        curve_names={ONE_TENSOR: "1 tensor"}, is_qualifier=True,
+        curve_names={ONE_TENSOR: "1 tensor"},
     ),
-    _dimension(
-        "form", _forms, "forms", joint=("form", "call"), title=_unless(DIRECT), is_qualifier=True,
-    ),
-    _dimension("call", _none, "calls", is_qualifier=True),
+    _dimension("form", _forms, "forms", joint=("form", "call"), title=_unless(DIRECT)),
+    _dimension("call", _none, "calls"),
     _dimension(
         "memory", _memories, choices=MEMORY_CHOICES,
-        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
+        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "",
     ),
     _dimension(
         "group", lambda plan, _: group_choices(plan.group_sets, plan.concurrency), "over",
-        option="--over", joint=GROUP_FIELDS, is_qualifier=True,
-        title=lambda name: f"over {name}" if name else "",
+        option="--over", joint=GROUP_FIELDS, title=lambda name: f"over {name}" if name else "",
     ),
-    _dimension("concurrency", _none, choices=CONCURRENCY_CHOICES, is_qualifier=True),
-    _dimension("group_ranks", _none, "groups", option="--groups", is_qualifier=True),
-    _dimension(
-        "imbalance", lambda plan, o: plan.imbalance if o.block_counts else ("",), is_qualifier=True,
-    ),
+    _dimension("concurrency", _none, choices=CONCURRENCY_CHOICES),
+    _dimension("group_ranks", _none, "groups", option="--groups"),
+    _dimension("imbalance", lambda plan, o: plan.imbalance if o.block_counts else ("",)),
     _dimension(
         "overlap", _overlaps, joint=("overlap", "part"),
-        title=lambda overlap: f"with {overlap}" if overlap else "", is_qualifier=True,
+        title=lambda overlap: f"with {overlap}" if overlap else "",
     ),
     _dimension(
-        "part", _none, "overlap", option="--overlap", is_qualifier=True,
+        "part", _none, "overlap", option="--overlap",
         curve_names={
             "": "without overlap", COMMUNICATION: "communication alone",
             COMPUTATION: "computation alone", AT_ONCE: "both at once",
         },
     ),
-    _dimension("step", _none, "workload", option="--workload", is_name=True),
-    _dimension(
-        "variant", _none, "variants", is_qualifier=True,
-        title=lambda variant: variant.replace(":", " "),
-    ),
+    _dimension("step", _none, "workload", option="--workload", is_name=True, is_leading=True),
+    _dimension("variant", _none, "variants", title=lambda variant: variant.replace(":", " ")),
     _dimension("size_bytes", _sizes, "sizes", option="--sizes", title=None, is_integer=True),
 )  # fmt: skip
 """The cases of a plan are the product of these values for each of its operations, in this order:
@@ -344,7 +332,7 @@ def used_plan_fields(plan: Plan) -> set[str]:
     }
 
 
-IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
+IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: not d.is_leading)
 """The dimensions that a title names, in its order."""
 _KNOWN = {d.field: frozenset(("", *d.choices)) for d in DIMENSIONS if d.choices} | {
     "memory": frozenset(("", *ALLOCATORS))

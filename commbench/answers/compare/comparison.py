@@ -261,18 +261,18 @@ def _title(values: tuple[Any, ...]) -> str:
     return Case(index=0, size_bytes=0, count=0, **dict(zip(_KIND, values, strict=True))).title
 
 
-def require_two_runs(a: Run | LoadedRun, b: Run | LoadedRun) -> None:
+def require_two_runs(a: LoadedRun, b: LoadedRun) -> None:
     """Raise UsageError where both are the same run: the same object, folder or file."""
     first, second = _source(a), _source(b)
-    if a is b or (first == second and first.exists()):
+    if (a.run or a) is (b.run or b) or (first == second and first.exists()):
         raise UsageError(
             f"{a.name} and {b.name} are the same run: {a.path}", "name two different runs"
         )
 
 
-def _source(run: Run | LoadedRun) -> Path:
+def _source(run: LoadedRun) -> Path:
     """The folder of a run, or the file of another tool."""
-    path = Path(run.path).resolve()
+    path = run.path.resolve()
     return path.parent if path.name in (JOURNAL, RESULTS_CSV) else path
 
 
