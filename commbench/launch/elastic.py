@@ -52,18 +52,15 @@ def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
     return "fork", "this process has a single thread"
 
 
-def launch(
-    task: LaunchTask, nodes: NodeConfig, method: str, later: Sequence[LaunchTask] = ()
-) -> None:
-    """Run a task, and later ones, on ranks of this node, started with `method`, and wait for them.
+def launch(tasks: Sequence[LaunchTask], nodes: NodeConfig, method: str) -> None:
+    """Run tasks, one after another, on ranks of this node that `method` starts, and wait for them.
 
     Raises what a rank reported, RankError for one that died, Interrupted for a signal.
     """
     has_store = nodes.count > 1 and nodes.rank == 0
-    raise_nofile_limit(task.plan, nodes.ranks_per_node, has_store=has_store)
+    raise_nofile_limit(tasks[0].plan, nodes.ranks_per_node, has_store=has_store)
     with open_scratch_dir() as scratch_dir:
-        is_alone, launcher_pid = nodes.count == 1, os.getpid()
-        worker_args = WorkerArgs(task, scratch_dir, is_alone, launcher_pid, tuple(later))
+        worker_args = WorkerArgs(tuple(tasks), scratch_dir, nodes.count == 1, os.getpid())
         node_exit = supervisor.NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)
         try:
@@ -96,21 +93,21 @@ def _make_config(
     """The LaunchConfig of the agent."""
     from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
 
-    plan, scratch_dir = worker_args.task.plan, worker_args.scratch_dir
-    settings: dict[str, Any] = {"supervisor": supervisor.RankSupervisor(scratch_dir, plan)}
+    task, scratch_dir = worker_args.tasks[0], worker_args.scratch_dir
+    settings: dict[str, Any] = {"supervisor": supervisor.RankSupervisor(scratch_dir, task.plan)}
     if nodes.count == 1:
         backend, endpoint = register(FileRendezvous), str(scratch_dir)
     else:
         backend = register(TcpStoreRendezvous)
         endpoint = f"{nodes.master_addr}:{nodes.master_port}"
-        settings |= {"rank": nodes.rank, "timeout": plan.timeout_s, "node_exit": node_exit}
+        settings |= {"rank": nodes.rank, "timeout": task.plan.timeout_s, "node_exit": node_exit}
     return make_launch_config(
         str(scratch_dir / "logs"),
         SHUTDOWN_S,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,
-        run_id=f"commbench-{worker_args.task.launch}",
+        run_id=f"commbench-{task.launch}",
         max_restarts=0,
         monitor_interval=max(MONITOR_INTERVAL_S, nodes.ranks_per_node / LOOKS_PER_S),
         start_method=method,
@@ -122,13 +119,14 @@ def _make_config(
 
 def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome:
     """Start the ranks of this node, and wait until they have ended."""
+    task = worker_args.tasks[0]
     if config.start_method == "fork":
-        _prepare_fork(worker_args.task)
+        _prepare_fork(task)
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {n: signal.getsignal(n) or signal.SIG_DFL for n in errors.INTERRUPTIONS if is_main}
     try:
         failures = run_agent(config, worker_main, worker_args)
-        return supervisor.make_outcome(worker_args.scratch_dir, failures, worker_args.task.plan)
+        return supervisor.make_outcome(worker_args.scratch_dir, failures, task.plan)
     except errors.CommbenchError as error:
         if isinstance(error, errors.Interrupted):
             errors.ignore_interruptions()

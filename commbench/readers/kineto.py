@@ -181,7 +181,7 @@ KINETO = TraceFormat(
         r'\s*\{\s*"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|displayTimeUnit'
         r'|trace_id|record_shapes|with_\w+|host_name)"|\s*\[\s*\{[^}]{0,300}"ph"\s*:'
     ),
-    "traceEvents", ("distributedInfo", "host_name"), read, _HINT,
+    "traceEvents", ("distributedInfo", "host_name"), read,
 )  # fmt: skip
 
 # The calls.

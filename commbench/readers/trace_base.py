@@ -98,8 +98,6 @@ class TraceFormat(NamedTuple):
     read: Callable[[Iterable[Any], Source], RankTrace]
     """Makes the trace of the records. When it has taken all of them, the source knows the facts and
     whether the file ends early. Raises RecordsError where no record says anything."""
-    hint: str
-    """What to give instead of a file that says nothing."""
 
 
 def find_operation_name(name: Any) -> str:

@@ -112,9 +112,8 @@ def _record_args(attributes: list[Any], values: list[Any]) -> dict[str, Any]:
 
 
 CHAKRA = TraceFormat(
-    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), _read_chakra,
-    _CHAKRA_HINT,
-)  # fmt: skip
+    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), _read_chakra
+)
 
 # The flight recorder.
 
@@ -178,7 +177,7 @@ FLIGHT_RECORDER = TraceFormat(
         r'\s*\{\s*"(?:entries|comm_lib_version|nccl_version|nccl_comm_state|pg_config|pg_status'
         r'|version)"'
     ),
-    "entries", ("pg_config",), _read_recorder, _RECORDER_HINT,
+    "entries", ("pg_config",), _read_recorder,
 )  # fmt: skip
 
 # NCCL Inspector.
@@ -230,9 +229,8 @@ def _read_object(
 
 
 INSPECTOR = TraceFormat(
-    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), _read_inspector,
-    _INSPECTOR_HINT,
-)  # fmt: skip
+    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), _read_inspector
+)
 
 # The table.
 
@@ -329,7 +327,7 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
         kind = next((each for each in TRACES.values() if each.starts.match(text)), None)
         if is_pickle:
             kind = FLIGHT_RECORDER
-            source.facts = _unpickle(path, kind)
+            source.facts = _unpickle(path)
             report(1.0)
         if kind is None:
             raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
@@ -344,14 +342,16 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
     )  # fmt: skip
 
 
-def _unpickle(path: Path, kind: TraceFormat) -> dict[str, Any]:
-    """The values of a pickle, with a list of records; RecordsError where it is damaged, or is more
-    than plain values."""
+def _unpickle(path: Path) -> dict[str, Any]:
+    """The values of a pickle of the flight recorder, with a list of records; RecordsError where it
+    is damaged, or is more than plain values."""
+    no_dump = f"{path} is no dump of the {FLIGHT_RECORDER.name}"
     try:
-        values = read_plain_pickle(read_whole(path, LARGEST_PICKLE_BYTES, kind.hint))
+        values = read_plain_pickle(read_whole(path, LARGEST_PICKLE_BYTES, _RECORDER_HINT))
     except ValueError as error:
         hint = "commbench reads pickles of plain values only, and runs nothing in them"
-        raise RecordsError(f"{path} is no dump of the {kind.name}: {error}", hint) from None
-    if not isinstance(values, dict) or not isinstance(values.get(kind.key), (list, tuple)):
-        raise RecordsError(f"{path} is no dump of the {kind.name}: it has no {kind.key}", kind.hint)
+        raise RecordsError(f"{no_dump}: {error}", hint) from None
+    key = FLIGHT_RECORDER.key
+    if not isinstance(values, dict) or not isinstance(values.get(key), (list, tuple)):
+        raise RecordsError(f"{no_dump}: it has no {key}", _RECORDER_HINT)
     return values

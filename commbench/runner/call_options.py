@@ -31,12 +31,8 @@ from commbench.validation import choose
 
 DEFAULT_SIZES = "1K-64M"
 _MEMORIES = {name: ALLOCATORS[name] for name in MEMORY_CHOICES}
-_FORMS, _COMPRESSED = (
-    ", ".join(form.name for form in CALL_FORMS.values() if is_chosen(form))
-    for is_chosen in (
-        lambda form: not form.is_reference and not form.compression, lambda form: form.compression,
-    )
-)  # fmt: skip
+_FORMS = ", ".join(f.name for f in CALL_FORMS.values() if not (f.is_reference or f.compression))
+_COMPRESSED = ", ".join(f.name for f in CALL_FORMS.values() if f.compression)
 
 
 def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> Any:

@@ -130,7 +130,7 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")
         try:
-            launch(LaunchTask(plan, label, folder, is_silent=True), nodes, method)
+            launch([LaunchTask(plan, label, folder, is_silent=True)], nodes, method)
         except CommbenchError as error:
             with suppress(RecordsError):
                 error.run = read_run(folder)
@@ -161,8 +161,8 @@ def _launches(
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
     if method == "fork" and planned.plan.device == "cpu":
-        return [partial(launch, task, nodes, method) for task in tasks]
-    return [partial(launch, tasks[0], nodes, method, tasks[1:])]
+        return [partial(launch, [task], nodes, method) for task in tasks]
+    return [partial(launch, tasks, nodes, method)]
 
 
 def _make_tasks(

@@ -52,7 +52,7 @@ def parse_duration(given: str | float) -> float:
 
 
 _how_long = partial(declare, group="How long, and in which order")
-_where = partial(declare, group="Where")
+_where = partial(declare, group="Where", refused_by=("measure",))
 _output = partial(declare, group="Output")
 _nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job", "preflight"))
 
@@ -105,17 +105,16 @@ class RunOptions(CallOptions):
 
     backend: str | None = _where(
         "NAME", "gloo, nccl, or another backend of this torch.", default=None, plan="backend",
-        is_varied=True, default_text="nccl with several GPUs, else gloo", refused_by=("measure",),
+        is_varied=True, default_text="nccl with several GPUs, else gloo",
     )  # fmt: skip
     nccl_option: tuple[str, ...] = _where(
         "NAME=VALUE", f"Option of NCCL's communicator: {', '.join(NCCL_OPTIONS)}. Several with "
         "commas.", plan="nccl_options", parse=parse_nccl_options, is_varied=True,
-        default_text="NCCL's own", refused_by=("measure",),
+        default_text="NCCL's own",
     )  # fmt: skip
     device: str | None = _where(
-        "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend",
-        refused_by=("measure",),
-    )  # fmt: skip
+        "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend"
+    )
     nproc_per_node: int | None = _where(
         "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
         limits=(1, MOST_RANKS), default_text="one per GPU; 2 on the CPU",
@@ -139,14 +138,13 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     timeout: float = _where(
         "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s",
-        limits=(1, MONTH_S),
+        limits=(1, MONTH_S), refused_by=(),
     )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
         "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
         default_text="quiet on the CPU, plain on GPUs, with --overlap and in a replay",
-        refused_by=("measure",),
     )  # fmt: skip
 
     label: str | None = _output(

@@ -168,7 +168,7 @@ def scaled(
     def decode() -> None:
         out = buffers.receive.view(ranks, count)
         for rank in range(ranks):
-            if out.dtype == torch.float32 and count % SCALED == 0:
+            if is_direct:
                 sent.decode(rank, out[rank].view(added.shape))
             else:
                 out[rank].copy_(sent.decode(rank, added).view(-1)[:count])

@@ -79,14 +79,13 @@ class LaunchTask(NamedTuple):
 class WorkerArgs(NamedTuple):
     """What the launcher passes to a rank."""
 
-    task: LaunchTask
+    tasks: tuple[LaunchTask, ...]
+    """Launches, one after another in the same processes."""
     scratch_dir: Path
     """A private folder of this launch: the file store, logs and error files."""
     uses_file_store: bool
     launcher_pid: int
     """Ranks end with this process."""
-    later: tuple[LaunchTask, ...] = ()
-    """Launches that follow in the same processes."""
 
 
 DEBUG_VARIABLES = (
@@ -121,7 +120,7 @@ def worker_main(worker_args: WorkerArgs) -> None:
         record_error(scratch_dir, rank, error)
 
     try:
-        run_rank((worker_args.task, *worker_args.later), rank_context, report)
+        run_rank(worker_args.tasks, rank_context, report)
     except CommbenchError as error:
         record_error(scratch_dir, rank, error)
         sys.exit(error.exit_code)

@@ -144,14 +144,9 @@ def measure_cases(
             search = sampling.QuickSearch(header, cases) if QUICK in plan.pairs else None
             scheduler = Scheduler(plan, cases, sink, task.launch, search)
         coordinator.CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
-    risen: dict[str, dict[str, int]] = {}
-
-    def join(parts: list[tuple[str, dict[str, int]]]) -> None:
-        for host, found in parts:  # ranks of one GPU count the same
-            risen.setdefault(host, {}).update(found)
-
-    own = faults.read_risen()
-    comm.agree(None if own is None else (socket.gethostname(), own), join)
+    own, risen = faults.read_risen(), dict[str, dict[str, int]]()
+    for host, found in comm.gather_values(None if own is None else (socket.gethostname(), own)):
+        risen.setdefault(host, {}).update(found)  # ranks of one GPU count the same
     if sink:
         sink.counted(risen)
     return sink

@@ -140,9 +140,8 @@ class Transformer(NamedTuple):
         ffn = self._tensors("feed_forward.", self._ffn())
         if self.is_moe:
             ffn = (Tensor("moe.gate", (self.experts, h)), *self.expert())
-        norm = {"attention_norm": (h,)}, {"ffn_norm": (h,)}
-        attended = self._tensors("", norm[0]) + self._tensors("attention.", attention)
-        return attended + self._tensors("", norm[1]) + ffn
+        norm, ffn_norm = (self._tensors("", {n: (h,)}) for n in ("attention_norm", "ffn_norm"))
+        return norm + self._tensors("attention.", attention) + ffn_norm + ffn
 
     def expert(self) -> tuple[Tensor, ...]:
         """The tensors of all experts of a layer."""

@@ -19,12 +19,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -33,6 +33,7 @@ from commbench.host.procfs import read_stat
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.readers.trace_formats import read_trace
+from commbench.stats import collect
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
 from commbench.worker.watchdog.rank_state import DONE, LOST_RANK_HINT
@@ -53,7 +54,6 @@ MOST_NAMED = 10
 """Different places in which ranks are, and stacks, that an error tells."""
 MOST_CHARACTERS = 160
 """Of the numbers of ranks in a row."""
-_Value = TypeVar("_Value")
 
 
 def longest_check_s(size_bytes: int, slowest_bps: float = 0.0) -> float:
@@ -101,8 +101,9 @@ def make_hang_error(
     """The error that says which ranks keep the others waiting, and what each rank does."""
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
     clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
-    doing = {r: (r not in culprits, beat.state.describe(cases)) for r, beat in heartbeats.items()}
-    states = sorted(_ranks_by(doing).items())
+    in_order = sorted(heartbeats.items())
+    doing = (((r not in culprits, beat.state.describe(cases)), r) for r, beat in in_order)
+    states = sorted(collect(doing).items())
     for (is_waiting, state), ranks in states[:MOST_NAMED]:
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
@@ -131,7 +132,7 @@ def realtime_hint(cpu_mode: str) -> str:
 def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
     """What torch's flight recorder has recorded of each rank, with a heading; empty where that is
     nothing."""
-    recorded = _ranks_by({rank: beat.recorded for rank, beat in heartbeats.items()})
+    recorded = collect((beat.recorded, rank) for rank, beat in sorted(heartbeats.items()))
     lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in recorded.items() if text]
     lines[MOST_DUMPS:] = ["  and others"] if len(lines) > MOST_DUMPS else []
     return "\n".join([f"torch's flight recorder, dumped to {folder}:", *lines]) if lines else ""
@@ -185,14 +186,6 @@ def describe_lost_ranks(ranks: Sequence[int], heartbeats: Heartbeats, cases: Seq
     doing = f", last seen {known.state.describe(cases)}" if known else ""
     how = f"failed{doing}: {failure}" if failure else f"ended{doing}"
     return f"{_name_ranks(ranks, heartbeats)} {how}"
-
-
-def _ranks_by(values: Mapping[int, _Value]) -> dict[_Value, list[int]]:
-    """For each value the ranks that have it, ascending."""
-    found: dict[_Value, list[int]] = {}
-    for rank, value in sorted(values.items()):
-        found.setdefault(value, []).append(rank)
-    return found
 
 
 def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:

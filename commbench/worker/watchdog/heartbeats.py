@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench.stats import collect
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import DONE, MISSED_BEATS, Delays, RankState
@@ -99,13 +100,11 @@ class HostFolder:
 
     def heartbeats(self, missed: Mapping[int, int] | None = None) -> dict[int, Heartbeat]:
         """The heartbeats of the ranks of this host, by rank."""
-        failures = rank_state.read_failures(self.path)
-        causes = {rank: each.text for rank, each in failures.items() if not each.is_secondary}
         told = {int(p.name.partition("-")[2]): p for p in self.path.glob("report-*[0-9]")}
         found = {}
         for rank, state in sorted(rank_state.read_states(self.path).items()):
             what = json.loads(told[rank].read_text()) if rank in told else NOTHING_TOLD
-            stack, failure, recorded = what[0], what[1] or causes.get(rank, ""), what[2]
+            stack, failure, recorded = what
             count = (missed or {}).get(rank, 0)
             found[rank] = Heartbeat(self._host, state, tuple(stack), failure, recorded, count)
         return found
@@ -143,10 +142,8 @@ def decode_diagnosis(text: str | bytes) -> Diagnosis:
 
 def encode_record(heartbeats: Heartbeats) -> bytes:
     """The record of a host; what several ranks tell is in it once."""
-    told: dict[tuple[Any, ...], list[int]] = {}
-    for rank, beat in heartbeats.items():
-        if any(what := (beat.stack, beat.failure, beat.recorded)):
-            told.setdefault(what, []).append(rank)
+    told = collect(((b.stack, b.failure, b.recorded), rank) for rank, b in heartbeats.items())
+    told.pop(NOTHING_TOLD, None)
     ranks = [(beat.missed, *beat.state) for beat in heartbeats.values()]
     host = next((beat.host for beat in heartbeats.values()), "")
     record = {"host": host, "ranks": ranks, "told": [(on, *what) for what, on in told.items()]}

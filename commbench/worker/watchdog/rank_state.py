@@ -161,7 +161,7 @@ class Predecessors:
     def is_any_alive(self) -> bool:
         """Whether one of them lives, as far as is known; to be asked once per heartbeat."""
         while self._first < len(self._states) - _NUMBERS:
-            found = RankState(*self._states[self._first : self._first + _NUMBERS].tolist())
+            found = read_state(self._states[self._first : self._first + _NUMBERS])
             self._missed = self._missed + 1 if found.heartbeats == self._seen else 0
             self._seen = found.heartbeats
             if found.phase != DONE and is_process_alive(found.pid) and self._missed < MISSED_BEATS:

@@ -104,9 +104,9 @@ class Watchdog:
         self.publish(failure=failure)
         if not self._context.is_external:
             return True  # the launcher chooses
-        diagnosis = self._ask(LOST)
+        failed = self.find_lost_ranks().ranks
         self._stay(self._stay_s)
-        return self._rank == min((diagnosis or Diagnosis("")).ranks, default=self._rank)
+        return self._rank == min(failed, default=self._rank)
 
     def find_lost_ranks(self) -> Diagnosis:
         """Which ranks ended, after torch has reported a lost connection; takes seconds."""
