@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import CostModel
 from commbench.answers.cost.machine import Curve, Point
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import MAD_TO_SD, Estimate, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,6 @@ FEWEST_SIZES = 6
 """Sizes from which on they have factors."""
 SMOOTHNESS = 2.0
 """Doublings of the size over which factors are alike: their correlation is exp(-doublings/this)."""
-MAD_TO_SD = 1.4826
-"""The standard deviation of normal errors over the median of their absolute values."""
 WORST_LOG_ERROR = 3.0
 """Errors above count as this one (a factor of 20), so that no single one decides."""
 STEPS = 8
@@ -98,6 +96,13 @@ def curve_errors(curve: Curve, points: Sequence[Point]) -> Floats:
     return log_errors(times_s, np.array([curve.time(*point[:3]) for point in points]))
 
 
+def deviation(errors: Floats) -> float:
+    """The standard deviation of normal errors, by the median of their absolute values."""
+    import numpy as np
+
+    return MAD_TO_SD * float(np.median(np.abs(errors)))
+
+
 def doublings_beyond(value: float, measured: Sequence[float]) -> float:
     """Doublings from a value to the range of the measured ones; 0 within it."""
     low, high = max(min(measured), 1), max(*measured, 1)
@@ -151,7 +156,7 @@ def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
         ratio = np.maximum(scaled @ parameters, 1e-9)  # fitted over measured
         residual = -np.log(ratio)
         freedom = max(1, len(scaled) - scaled.shape[1])
-        scale = MAD_TO_SD * float(np.median(np.abs(residual))) * (len(scaled) / freedom) ** 0.5
+        scale = deviation(residual) * (len(scaled) / freedom) ** 0.5
         gap = 1 - ratio
         # The weight that makes the least squares of the times a step towards that of the logarithms
         turned = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap)) / ratio

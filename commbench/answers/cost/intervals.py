@@ -146,7 +146,7 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     own_size = np.array([[point.size_bytes == size for size in sizes] for point in points])
     design = np.hstack([shares, own_rank, own_size])
     left = fit.curve_errors(curve, points)
-    limit = _WINSORIZED_AT * fit.MAD_TO_SD * float(np.median(np.abs(left)))
+    limit = _WINSORIZED_AT * fit.deviation(left)
     effects = own_size @ np.log([factor for _, factor in curve.size_factors])
     errors = np.clip(left, -limit, limit) + effects
     stiffness = np.linalg.inv(fit.likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))

@@ -218,7 +218,7 @@ def fit_points(
         operation,
         kind,
         tuple(_test_sizes(each, used) for each in kept),
-        scatter=_deviation(fit.curve_errors(kept[0].curve, used)),
+        scatter=fit.deviation(fit.curve_errors(kept[0].curve, used)),
         points=tuple(points),
         variant=variant,
     )
@@ -238,7 +238,7 @@ def _try(model: CostModel, points: Sequence[Point]) -> Trial:
         without = intervals.errors_of(Candidate(other, None), rest)
         missed = fit.curve_errors(other, left_out)
         found.append(float(np.abs(missed).mean()))
-        variances.append(_deviation(missed) ** 2)
+        variances.append(fit.deviation(missed) ** 2)
         expected.append(np.mean([without.variance(point[:3]) for point in left_out]))
     if not found:
         error = float(np.abs(fit.curve_errors(curve, points)).mean())
@@ -261,7 +261,7 @@ def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
         missed = fit.curve_errors(curve, left_out)
         beyond = np.array([fit.doublings_beyond(p.size_bytes, kept) for p in left_out])
         if beyond.all():
-            grown.append(_deviation(missed / beyond))
+            grown.append(fit.deviation(missed / beyond))
         else:
             found.append(float(np.abs(missed).mean()))
     if found and candidate.cv_error is None:
@@ -274,10 +274,3 @@ def _fold(points: Sequence[Point], field: str, values: set[int]) -> tuple[list[P
     """The points that a fit is made with, and those with these values that it is made without."""
     with_them = [point for point in points if getattr(point, field) not in values]
     return with_them, [point for point in points if getattr(point, field) in values]
-
-
-def _deviation(errors: fit.Floats) -> float:
-    """The standard deviation of normal errors, by the median of their absolute values."""
-    import numpy as np
-
-    return float(fit.MAD_TO_SD * np.median(np.abs(errors)))

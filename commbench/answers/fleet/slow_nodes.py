@@ -32,7 +32,14 @@ from math import expm1, inf, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats import collect, student_quantile, student_tail
+from commbench.stats import (
+    MAD_TO_SD,
+    MEDIAN_TO_MEAN,
+    collect,
+    spread_evenly,
+    student_quantile,
+    student_tail,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,9 +66,6 @@ _LEAST_SCALE = 1e-4
 """Of log times. Times that are all equal have none."""
 _MOST_LOG = 7.0
 """A node that is slower by more is not asked about: 1,100 times."""
-_MAD, _MEDIAN = 1.4826, 1.2533
-"""The standard deviation of normal values over their median absolute deviation; the standard error
-of a median over that of a mean."""
 _MOST_LEFT_OUT = 1 / 3
 """The share of nodes that may be left out of the peers."""
 _FAR = 4.0
@@ -106,12 +110,9 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
     by_kind = collect(zip(kinds, every, strict=True))
     groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
     different = sorted(set(sizes))
-    step = (len(different) - 1) / min(_MOST_LIMITS, max(1, len(different) - 1))
-    limits = {different[round(number * step)] for number in range(1, _MOST_LIMITS + 1)
-              if number * step < len(different)}  # fmt: skip
     ranges = [
         tuple(index for index in every if (sizes[index] >= limit) == is_from)
-        for limit in sorted(limits)
+        for limit in spread_evenly(different, _MOST_LIMITS + 1)[1:]
         for is_from in (True, False)
     ]
     for cases in (*groups, *ranges):
@@ -153,7 +154,7 @@ def find_slow_nodes(
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
     number = (~numpy.isnan(times[peers])).sum(axis=0).clip(1)
-    level_errors = _MEDIAN * scales / number**0.5
+    level_errors = MEDIAN_TO_MEAN * scales / number**0.5
     least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
     least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
@@ -220,7 +221,7 @@ def _median(values: Values) -> Values:
 def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
     """The robust scale of each column around its median, moderated by that of all columns, which
     counts as that of `prior` nodes."""
-    squares = (_MAD * _median(abs(values - _median(values)))) ** 2
+    squares = (MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
     found: Values = (moderated**0.5).clip(_LEAST_SCALE)
     return found

@@ -23,7 +23,7 @@ from commbench.answers.sweep.ranking import (
 )
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
-from commbench.stats import SLOWER, UNDECIDED, collect, ratio
+from commbench.stats import SLOWER, UNDECIDED, collect, ratio, spread_evenly
 from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
@@ -94,7 +94,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         names = [[*map(shown_value, values)] for values in (rows, columns)]
         own = {setting: dict(setting.values) for setting in settings}
         places = {s: (rows.index(v[down]), columns.index(v[across])) for s, v in own.items()}
-        kept = _spread(points, MOST_MAPS)
+        kept = spread_evenly(points, MOST_MAPS)
         shown = [(_label(p), {places[e.setting]: e for e in p.by_time}) for p in kept]
     elif len(points) == 1:
         (point,) = points
@@ -108,7 +108,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         yield Picture(name, title, description, [panel], texts)
         return
     elif not has_curves:
-        kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
+        kept, best = spread_evenly(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
         is_part = len(drawn) < len(settings)
         note = f"The best {len(drawn)} of {len(settings)} settings." if is_part else ""
@@ -178,9 +178,3 @@ def _label(point: SweepPoint) -> str:
     if point.size_bytes:
         return size_label(point.size_bytes)
     return point.kind.removeprefix(point.case.operation).strip() or "no size"
-
-
-def _spread(points: Sequence[SweepPoint], most: int) -> list[SweepPoint]:
-    """At most so many points, evenly spread, with the first and the last."""
-    number = min(most, len(points))
-    return [points[round(n * (len(points) - 1) / max(1, number - 1))] for n in range(number)]
