@@ -32,14 +32,7 @@ from math import expm1, inf, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats import (
-    MAD_TO_SD,
-    MEDIAN_TO_MEAN,
-    collect,
-    spread_evenly,
-    student_quantile,
-    student_tail,
-)
+from commbench import stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,12 +100,12 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
     """The parts of cases with these kinds (what a case is without its size) and sizes."""
     every = tuple(range(len(kinds)))
     found = {every: Part(WHOLE, every)}
-    by_kind = collect(zip(kinds, every, strict=True))
+    by_kind = stats.collect(zip(kinds, every, strict=True))
     groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
     different = sorted(set(sizes))
     ranges = [
         tuple(index for index in every if (sizes[index] >= limit) == is_from)
-        for limit in spread_evenly(different, _MOST_LIMITS + 1)[1:]
+        for limit in stats.spread_evenly(different, _MOST_LIMITS + 1)[1:]
         for is_from in (True, False)
     ]
     for cases in (*groups, *ranges):
@@ -154,7 +147,7 @@ def find_slow_nodes(
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
     number = (~numpy.isnan(times[peers])).sum(axis=0).clip(1)
-    level_errors = MEDIAN_TO_MEAN * scales / number**0.5
+    level_errors = stats.MEDIAN_TO_MEAN * scales / number**0.5
     least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
     least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
@@ -172,7 +165,7 @@ def _least_slowdown(
     z = NormalDist().inv_cdf(1 - false_alarms * share / nodes)
     if (peers := len(inside) - 1) < LEAST_NODES - 1:
         return inf
-    most = student_quantile(z, min(peers - 2, TAIL[WHOLE]))
+    most = stats.student_quantile(z, min(peers - 2, TAIL[WHOLE]))
     others = [numpy.std(numpy.delete(inside, at), ddof=1) for at in range(len(inside))]
     deviation = max(*map(float, others), _LEAST_SCALE)
     return deviation * (most * sqrt(1 + 1 / peers) + NormalDist().inv_cdf(0.95))
@@ -205,7 +198,7 @@ def _tails(deviations: Values, parts: Sequence[Part], peers: Values) -> list[flo
     freedom = int(peers.sum()) - 2
     own = 1 - _WHOLE_SHARE if len(parts) > 1 else 0.0
     return [
-        student_tail(float(value), min(freedom, TAIL[part.kind]))
+        stats.student_tail(float(value), min(freedom, TAIL[part.kind]))
         / (1 - own if part.kind == WHOLE else own / (len(parts) - 1))
         for value, part in zip(deviations, parts, strict=True)
     ]
@@ -221,7 +214,7 @@ def _median(values: Values) -> Values:
 def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
     """The robust scale of each column around its median, moderated by that of all columns, which
     counts as that of `prior` nodes."""
-    squares = (MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
+    squares = (stats.MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
     found: Values = (moderated**0.5).clip(_LEAST_SCALE)
     return found
