@@ -9,7 +9,7 @@ logarithm is taken. The method needs the intervals only; they need be neither sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from math import atan, cos, exp, hypot, inf, log, pi, sin, sqrt
 from statistics import NormalDist
@@ -27,6 +27,15 @@ def collect(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
+def spread_evenly(values: Sequence[V], most: int) -> list[V]:
+    """At most so many of the values, evenly spread, with the first and the last."""
+    number = min(most, len(values))
+    return [values[round(n * (len(values) - 1) / max(1, number - 1))] for n in range(number)]
+
+
+MAD_TO_SD, MEDIAN_TO_MEAN = 1.4826, 1.2533
+"""The standard deviation of normal values over their median absolute deviation; the standard error
+of a median over that of a mean."""
 MOST_SPREAD = 100.0
 """An interval whose ends differ by a larger factor says nothing."""
 _LARGEST_EXPONENT = 709.0

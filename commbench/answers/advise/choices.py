@@ -274,7 +274,7 @@ def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     others = [value for value in by_value if value not in choice.defaults]
     return [
         SettingResult(
-            Setting(options=((choice.option, value or TORCH),)), None, tuple(by_value[value]), 1, ""
+            Setting(options=((choice.option, value or TORCH),)), None, tuple(by_value[value])
         )
         for value in ([default, *others] if default is not None else [])
     ]

@@ -121,7 +121,7 @@ def _measured(runs: Sequence[Run]) -> Measured:
     default = next(plain, next(iter(found)))
     order, first = sorted(found, key=lambda each: each != default), found[default][0]
     results = tuple(
-        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)), 1, "")
+        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)))
         for setting in order
         for same in [found[setting]]
     )
@@ -208,12 +208,13 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
         row.case.size_bytes // row.case.num_tensors: time.scaled(1 / row.case.num_tensors)
         for row in rows if (time := row.known_time)
     }  # fmt: skip
-    sizes = tuple(sorted(times))
-    estimates = tuple(times[size] for size in sizes)
+    ordered = dict(sorted(times.items()))
     waited = tuple(
         row.case.size_bytes // row.case.num_tensors for row in rows if has_waited(row.queued_share)
     )
-    return TimeTable(rows[0].case.title, sizes, estimates, None, waited) if len(sizes) > 1 else None
+    if len(ordered) < 2:
+        return None
+    return TimeTable(rows[0].case.title, (*ordered,), (*ordered.values(),), None, waited)
 
 
 def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import CostModel
 from commbench.answers.cost.machine import Curve, Point
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import MAD_TO_SD, Estimate, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,6 @@ FEWEST_SIZES = 6
 """Sizes from which on they have factors."""
 SMOOTHNESS = 2.0
 """Doublings of the size over which factors are alike: their correlation is exp(-doublings/this)."""
-MAD_TO_SD = 1.4826
-"""The standard deviation of normal errors over the median of their absolute values."""
 WORST_LOG_ERROR = 3.0
 """Errors above count as this one (a factor of 20), so that no single one decides."""
 STEPS = 8
@@ -98,6 +96,13 @@ def curve_errors(curve: Curve, points: Sequence[Point]) -> Floats:
     return log_errors(times_s, np.array([curve.time(*point[:3]) for point in points]))
 
 
+def deviation(errors: Floats) -> float:
+    """The standard deviation of normal errors, by the median of their absolute values."""
+    import numpy as np
+
+    return MAD_TO_SD * float(np.median(np.abs(errors)))
+
+
 def doublings_beyond(value: float, measured: Sequence[float]) -> float:
     """Doublings from a value to the range of the measured ones; 0 within it."""
     low, high = max(min(measured), 1), max(*measured, 1)
@@ -151,7 +156,7 @@ def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
         ratio = np.maximum(scaled @ parameters, 1e-9)  # fitted over measured
         residual = -np.log(ratio)
         freedom = max(1, len(scaled) - scaled.shape[1])
-        scale = MAD_TO_SD * float(np.median(np.abs(residual))) * (len(scaled) / freedom) ** 0.5
+        scale = deviation(residual) * (len(scaled) / freedom) ** 0.5
         gap = 1 - ratio
         # The weight that makes the least squares of the times a step towards that of the logarithms
         turned = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap)) / ratio
@@ -248,12 +253,6 @@ class SizeCurve(NamedTuple):
 
     ranges: tuple[Range, ...]
 
-    @property
-    def error(self) -> float:
-        """The mean absolute error of log(time)."""
-        errors = [error for each in self.ranges for error in each.errors]
-        return sum(errors) / len(errors)
-
     def range_of(self, size: float) -> Range:
         """The range that a size belongs to."""
         return next((each for each in self.ranges if size <= each.ends[1]), self.ranges[-1])
@@ -267,17 +266,24 @@ class SizeCurve(NamedTuple):
 
 def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     """The curve of points of different sizes; None for fewer than FEWEST_OF_RUN."""
+    import numpy as np
+
     ordered = sorted(points, key=lambda point: point.size_bytes)
     if len(ordered) < FEWEST_OF_RUN:
         return None
 
     @cache
-    def fit(low: int, high: int) -> Range:
-        return _fit_range(ordered[low:high], is_quick=True)
+    def errors(low: int, high: int) -> list[float]:
+        """Of a line that is fitted quickly, and not robust."""
+        times_s, terms = _line_terms(ordered[low:high])
+        parameters = least_squares(terms / times_s[:, None], np.ones(len(terms)))
+        found: list[float] = np.abs(log_errors(times_s, terms @ parameters)).tolist()
+        return found
 
     def error(ends: Sequence[int]) -> float:
-        quick = SizeCurve(tuple(fit(low, high) for low, high in pairwise(ends)))
-        return max(SMALLEST_ERROR, quick.error)
+        """The mean absolute error of log(time)."""
+        found = [each for low, high in pairwise(ends) for each in errors(low, high)]
+        return max(SMALLEST_ERROR, sum(found) / len(found))
 
     count = len(ordered)
     best: tuple[int, ...] = (0, count)
@@ -294,27 +300,28 @@ def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     return SizeCurve(tuple(_fit_range(ordered[low:high]) for low, high in pairwise(best)))
 
 
-def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
-    """The range of these points; a quick fit is not robust."""
+def _line_terms(points: Sequence[Point]) -> tuple[Floats, Floats]:
+    """The times; and what the fixed part, and the bytes of the largest size, are multiplied by."""
     import numpy as np
 
     times_s = np.array([point.time_s for point in points])
-    sizes = [point.size_bytes for point in points]
-    terms = np.array([(1.0, size / sizes[-1]) for size in sizes])
-    if is_quick:
-        parameters = least_squares(terms / times_s[:, None], np.ones(len(points)))
-    else:
-        parameters = fit_parameters(terms, times_s)
+    return times_s, np.array([(1.0, point.size_bytes / points[-1].size_bytes) for point in points])
+
+
+def _fit_range(points: Sequence[Point]) -> Range:
+    """The range of these points."""
+    import numpy as np
+
+    sizes, (times_s, terms) = [point.size_bytes for point in points], _line_terms(points)
+    parameters = fit_parameters(terms, times_s)
     errors = np.abs(log_errors(times_s, terms @ parameters))
-    half = np.zeros(2)
-    if not is_quick:
-        scaled, freedom = terms / times_s[:, None], max(1, len(points) - 2)
-        scatter = float((errors**2).sum()) / freedom
-        common, of_rows = split_variances([point.uncertainty for point in points], scatter)
-        response = np.linalg.pinv(scaled) ** 2
-        of_scatter = response.sum(axis=1) * scatter * student_quantile(Z, freedom) ** 2
-        of_rows = response @ np.maximum(of_rows - scatter, 0.0) + common * parameters**2
-        half = np.sqrt(of_scatter + Z**2 * of_rows)
+    freedom = max(1, len(points) - 2)
+    scatter = float((errors**2).sum()) / freedom
+    common, of_rows = split_variances([point.uncertainty for point in points], scatter)
+    response = np.linalg.pinv(terms / times_s[:, None]) ** 2
+    of_scatter = response.sum(axis=1) * scatter * student_quantile(Z, freedom) ** 2
+    of_rows = response @ np.maximum(of_rows - scatter, 0.0) + common * parameters**2
+    half = np.sqrt(of_scatter + Z**2 * of_rows)
     found = np.array([parameters, np.maximum(parameters - half, 0.0), parameters + half])
     fixed_s, beta = (Estimate(*each) for each in (found / [1.0, sizes[-1]]).T.tolist())
     pairs = zip(points, errors.tolist(), strict=True)

@@ -16,7 +16,8 @@ every model that the data cannot tell from the best.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from math import exp, hypot, log, log2
 from statistics import mean, median, stdev
@@ -46,10 +47,12 @@ LEAST_ODD = 0.1
 """Of log(measured/fitted): less is no other algorithm."""
 
 
-class Errors(NamedTuple):
-    """The errors of a curve that was fitted to points."""
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """The errors of a candidate whose curve was fitted to points."""
 
-    curve: machine.Curve
+    candidate: machine.Candidate
+    points: Sequence[machine.Point]
     sizes: fit.Floats
     """The doublings of the measured sizes; empty where they have no factors."""
     covariance: fit.Floats
@@ -69,8 +72,9 @@ class Errors(NamedTuple):
         """Of log(measured/predicted) at (ranks, ranks per node, size)."""
         import numpy as np
 
-        own = np.array(self.curve.parts(*point))
-        shares = own[np.array(self.curve.parameters) > 0] / max(own.sum(), 1e-300)
+        curve = self.candidate.curve
+        own = np.array(curve.parts(*point))
+        shares = own[np.array(curve.parameters) > 0] / max(own.sum(), 1e-300)
         at = log2(max(point[2], 1))
         row = np.zeros(len(self.covariance))
         row[: len(shares)] = shares
@@ -81,21 +85,58 @@ class Errors(NamedTuple):
             row[len(row) - count + place - 1 : len(row) - count + place + 1] = 1 - part, part
         return float(row @ self.covariance @ row) + self.of_new
 
-    def deviation(self, *powers: float) -> float:
-        """The standard deviation of the logarithm of a product of the parameters' powers; of those
-        that are 0, nothing is known."""
+    def width(self, *powers: float) -> float:
+        """The 95 % interval of the logarithm of a product of the parameters' powers, half of it; of
+        those that are 0, nothing is known."""
         import numpy as np
 
-        pairs = zip(powers, self.curve.parameters, strict=True)
+        pairs = zip(powers, self.candidate.curve.parameters, strict=True)
         row = np.array([power for power, value in pairs if value])
         some = slice(len(row))
-        return float((row @ self.covariance[some, some] @ row) ** 0.5)
+        deviation = float((row @ self.covariance[some, some] @ row) ** 0.5)
+        return Z * self.candidate.error_scale * deviation
+
+    def at(self, point: tuple[int, int, float]) -> float:
+        """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
+        beyond = max(
+            self.candidate.size_growth * fit.doublings_beyond(point[2], self.measured),
+            fit.error_above(point[2], self.measured[1]),
+        )
+        found = hypot(self.variance(point) ** 0.5 * self.candidate.error_scale, beyond)
+        least = UNTESTED_ERROR if self.candidate.cv_error is None else 0.0
+        if point[0] not in self.ranks:
+            least = max(least, self.shift * (1 + fit.doublings_beyond(point[0], self.ranks)))
+        return min(max(found, least), LARGEST_ERROR)
+
+    @cached_property
+    def unseen(self) -> dict[int, tuple[float, float]]:
+        """Of the parameters that are 0 in the fit, by their place in PARAMETERS: how large each may
+        be, so that what it adds is within the error of every time; and the largest number that it
+        was multiplied by in the measured times."""
+        curve, found = self.candidate.curve, {}
+        terms = zip(*(curve.model.terms(*point[:3]) for point in self.points), strict=True)
+        for index, (value, own) in enumerate(zip(curve.parameters, terms, strict=True)):
+            if not value:
+                limits = [
+                    point.time_s * Z * self.at(point[:3]) / term
+                    for point, term in zip(self.points, own, strict=True)
+                    if term
+                ]
+                found[index] = min(limits, default=0.0), max(own)
+        return found
+
+    def unseen_time(self, point: tuple[int, int, int]) -> float:
+        """The most that the parameters of 0 may add, in seconds, beyond the measured sizes and
+        ranks."""
+        terms = self.candidate.curve.model.terms(*point)
+        return sum(most * max(0.0, terms[n] - term) for n, (most, term) in self.unseen.items())
 
 
-def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
-    """The errors of a curve by the points that it was fitted to."""
+def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> Errors:
+    """The errors of a candidate by the points that its curve was fitted to."""
     import numpy as np
 
+    curve = candidate.curve
     parameters = np.array(curve.parameters)
     terms = fit.model_terms(curve.model, points) * parameters
     shares = terms[:, parameters > 0] / np.maximum(terms.sum(axis=1), 1e-300)[:, None]
@@ -105,7 +146,7 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
     own_size = np.array([[point.size_bytes == size for size in sizes] for point in points])
     design = np.hstack([shares, own_rank, own_size])
     left = fit.curve_errors(curve, points)
-    limit = _WINSORIZED_AT * fit.MAD_TO_SD * float(np.median(np.abs(left)))
+    limit = _WINSORIZED_AT * fit.deviation(left)
     effects = own_size @ np.log([factor for _, factor in curve.size_factors])
     errors = np.clip(left, -limit, limit) + effects
     stiffness = np.linalg.inv(fit.likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))
@@ -128,7 +169,9 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
         map(abs, find_shifts(left, [point.world_size for point in points]).values()), default=0.0
     )
     ends = min(point.size_bytes for point in points), max(point.size_bytes for point in points)
-    return Errors(curve, doublings, covariance, float(of_new), tuple(ranks), ends, shift, evidence)
+    return Errors(
+        candidate, points, doublings, covariance, float(of_new), tuple(ranks), ends, shift, evidence
+    )
 
 
 def find_shifts(errors: fit.Floats, groups: Sequence[int]) -> dict[int, float]:
@@ -178,35 +221,21 @@ def _solve(
 
 
 @lru_cache(maxsize=64)
-def candidate_errors(fitted: machine.FittedModel) -> tuple[tuple[machine.Candidate, Errors], ...]:
-    """Each candidate with its errors."""
-    points = fitted.fitted_points
-    return tuple((each, errors_of(each.curve, points)) for each in fitted.candidates)
-
-
-def error_at(candidate: machine.Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
-    """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
-    beyond = max(
-        candidate.size_growth * fit.doublings_beyond(point[2], errors.measured),
-        fit.error_above(point[2], errors.measured[1]),
-    )
-    found = hypot(errors.variance(point) ** 0.5 * candidate.error_scale, beyond)
-    least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
-    if point[0] not in errors.ranks:
-        least = max(least, errors.shift * (1 + fit.doublings_beyond(point[0], errors.ranks)))
-    return min(max(found, least), LARGEST_ERROR)
+def candidate_errors(fitted: machine.FittedModel) -> tuple[Errors, ...]:
+    """The errors of each candidate."""
+    return tuple(errors_of(each, fitted.fitted_points) for each in fitted.candidates)
 
 
 def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool]]:
     """Where a number of ranks does not follow the model, which the others do: its neighbouring
     sizes beyond the interval on one side. The ranks, the first and the last such size, and whether
     the measured times are shorter."""
-    (best, errors), *_ = candidate_errors(fitted)
+    best, *_ = candidate_errors(fitted)
     for ranks in fitted.world_sizes:
         points = [point for point in fitted.fitted_points if point.world_size == ranks]
         used: dict[int, list[float]] = {}
-        for point, left in zip(points, fit.curve_errors(best.curve, points), strict=True):
-            width = Z * error_at(best, errors, point[:3])
+        for point, left in zip(points, fit.curve_errors(fitted.best.curve, points), strict=True):
+            width = Z * best.at(point[:3])
             used.setdefault(point.size_bytes, []).append(left / max(width, LEAST_ODD))
         beyond = {size: int(max(-1, min(1, median(used[size])))) for size in sorted(used)}
         for side, group in groupby(beyond, beyond.__getitem__):
@@ -250,19 +279,12 @@ def estimate_parameters(fitted: machine.FittedModel) -> Iterator[ParameterEstima
 def parameter_intervals(fitted: machine.FittedModel) -> list[tuple[float, float]]:
     """The 95 % interval of each parameter, with those of all candidates."""
     found: list[list[float]] = [[] for _ in cost_models.PARAMETERS]
-    for unseen in _unseen_parameters(fitted):
-        found[unseen.parameter] += (0.0, unseen.most)
-    for candidate, errors in candidate_errors(fitted):
-        for index, value in enumerate(candidate.curve.parameters):
-            if value:
-                powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
-                found[index] += _ends(value, _width(candidate, errors, *powers))
+    for errors in candidate_errors(fitted):
+        for index, value in enumerate(errors.candidate.curve.parameters):
+            powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
+            ends = _ends(value, errors.width(*powers)) if value else (0.0, errors.unseen[index][0])
+            found[index] += ends
     return [(min(ends), max(ends)) for ends in found]
-
-
-def _width(candidate: machine.Candidate, errors: Errors, *powers: float) -> float:
-    """The 95 % interval of the logarithm of a product of the parameters' powers, half of it."""
-    return Z * candidate.error_scale * errors.deviation(*powers)
 
 
 def _ends(value: float, width: float) -> tuple[float, float]:
@@ -272,47 +294,6 @@ def _ends(value: float, width: float) -> tuple[float, float]:
     return value * exp(-width) if is_known else 0.0, value * max(1 + width, exp(min(width, 1)))
 
 
-class _Unseen(NamedTuple):
-    """A parameter of a candidate that is 0 in the fit."""
-
-    candidate: int
-    parameter: int
-    """Their places, among the candidates and in PARAMETERS."""
-    most: float
-    """How large it may be: what it adds is within the error of every time."""
-    term: float
-    """The largest number that it was multiplied by in the measured times."""
-
-
-@lru_cache(maxsize=64)
-def _unseen_parameters(fitted: machine.FittedModel) -> tuple[_Unseen, ...]:
-    """The parameters that are 0, of all candidates."""
-    found = []
-    for number, (candidate, errors) in enumerate(candidate_errors(fitted)):
-        points = fitted.fitted_points
-        terms = [*zip(*(candidate.curve.model.terms(*point[:3]) for point in points), strict=True)]
-        for index, value in enumerate(candidate.curve.parameters):
-            if not value:
-                limits = [
-                    point.time_s * Z * error_at(candidate, errors, point[:3]) / term
-                    for point, term in zip(points, terms[index], strict=True)
-                    if term
-                ]
-                most = min(limits, default=0.0)
-                found.append(_Unseen(number, index, most, max(terms[index])))
-    return tuple(found)
-
-
-def unseen_times(fitted: machine.FittedModel, point: tuple[int, int, int]) -> list[float]:
-    """The most that the parameters of 0 of each candidate may add, in seconds, beyond the measured
-    sizes and ranks."""
-    found = [0.0] * len(fitted.candidates)
-    for each in _unseen_parameters(fitted):
-        term = fitted.candidates[each.candidate].curve.model.terms(*point)[each.parameter]
-        found[each.candidate] += each.most * max(0.0, term - each.term)
-    return found
-
-
 def find_figure(
     fitted: machine.FittedModel, world_size: int, ranks_per_node: int, of_latency: int, of_byte: int
 ) -> Estimate | None:
@@ -320,15 +301,15 @@ def find_figure(
     with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. Candidates do not
     count whose latency is 0; None where all do, or where the time of a byte may be 0."""
     found: list[Estimate] = []
-    for candidate, errors in candidate_errors(fitted):
-        curve = candidate.curve._replace(size_factors=())
+    for errors in candidate_errors(fitted):
+        curve = errors.candidate.curve._replace(size_factors=())
         fixed, steps, byte = curve.parts(world_size, ranks_per_node, 1)
-        if of_byte and (not byte or _width(candidate, errors, 0, 0, 1) >= UNKNOWN_WIDTH):
+        if of_byte and (not byte or errors.width(0, 0, 1) >= UNKNOWN_WIDTH):
             return None
         latency = fixed + steps
         if latency or not of_latency:
             share = of_latency / latency if latency else 0.0
-            width = _width(candidate, errors, share * fixed, share * steps, of_byte)
+            width = errors.width(share * fixed, share * steps, of_byte)
             value = latency**of_latency * byte**of_byte
             found.append(Estimate(value, *_ends(value, width)))
     ends = [end for each in found for end in each.ends]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
-from commbench.answers.cost.intervals import LEAST_ODD, candidate_errors, error_at, unseen_times
+from commbench.answers.cost.intervals import LEAST_ODD, candidate_errors
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point, factor_at
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
@@ -265,15 +265,14 @@ def _interval_at(
     doublings, uncertainties, residuals = _measured(fitted, at[0], at[1])
     place = log2(max(at[2], 1))
     measured = float(interp(place, doublings, uncertainties))
-    unseen = unseen_times(fitted, at)
     times, lows, highs = [], [], []
-    for (candidate, errors), more_s in zip(candidate_errors(fitted), unseen, strict=True):
-        curve = _curve_of_ranks(fitted, candidate.curve, *at[:2])
+    for errors in candidate_errors(fitted):
+        curve = _curve_of_ranks(fitted, errors.candidate.curve, *at[:2])
         time_s = max(_longest(curve, *at), least, SHORTEST_S)
-        factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
+        factor = exp(statistics.Z * max(measured, errors.at(at)))
         times.append(time_s)
         lows.append(time_s / factor)
-        highs.append(time_s * factor + more_s)
+        highs.append(time_s * factor + errors.unseen_time(at))
     own = times[0] * exp(interp(place, doublings, residuals))
     return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
 

@@ -15,7 +15,7 @@ from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.text import list_some
-from commbench.stats import Estimate, collect
+from commbench.stats import Estimate, collect, spread_evenly
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
@@ -250,12 +250,10 @@ def _choose(own: list[Prediction], across: Axis, other: Axis) -> Drawn:
         if len({getattr(p, FIELDS[across]) for p in group}) > 1
     ]  # fmt: skip
     chosen: Drawn = []
-    step = (len(groups) - 1) / (MOST_CURVES - 1)
-    for number in sorted({round(n * step) for n in range(MOST_CURVES)}):
-        for first, *others in groups[number : number + 1]:
-            ranks, size = format_count(first.world_size, "rank"), format_bytes(first.size_bytes)
-            look = pictures.nth_look(len(chosen) + (MOST_CURVES if other == SIZES else 0))
-            chosen.append((ranks if other == RANKS else size, look, [first, *others]))
+    for number, group in enumerate(spread_evenly(groups, MOST_CURVES)):
+        ranks, size = format_count(group[0].world_size, "rank"), format_bytes(group[0].size_bytes)
+        look = pictures.nth_look(number + (MOST_CURVES if other == SIZES else 0))
+        chosen.append((ranks if other == RANKS else size, look, group))
     return chosen
 
 
@@ -295,12 +293,6 @@ def _measured(
                 )  # fmt: skip
 
 
-VIEW: View = View(
-    document, schema=3, data=_data,
-    more={
-        "csv": _csv,
-        **other_formats.FORMATS,
-    },
-)  # fmt: skip
+VIEW = View(document, schema=3, data=_data, more={"csv": _csv, **other_formats.FORMATS})
 HAS_WARNINGS = (TEXT, MARKDOWN, HTML, JSON)
 """The formats whose text has the warnings."""

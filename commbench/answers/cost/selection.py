@@ -23,6 +23,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
+from commbench.stats import collect
 from commbench.units import parse_size_range
 
 ENOUGH_RANKS = 3
@@ -75,8 +76,8 @@ def fit_machine(
     observations = choose_observations(observations, chosen)
     groups = group_observations(mark_left_out(observations, leave_out))
     fitted: list[FittedModel] = []
-    limits: dict[str, list[str]] = {}
-    """Of each sentence, the models that it is about."""
+    limits: list[tuple[str, str]] = []
+    """Sentences, each with the model that it is about."""
     for number, ((operation, kind, variant), points) in enumerate(groups.items(), 1):
         what = f"{operation} {kind}{f' ({variant})' if variant else ''}"
         used = [point for point in points if not point.is_left_out]
@@ -84,18 +85,13 @@ def fit_machine(
             notify(f"[{number}/{len(groups)}] fitting {what}")
         if used:
             fitted.append(fit_points(operation, kind, points, variant))
-        for limit in _limits(used):
-            limits.setdefault(limit, []).append(what)
+        limits += [(limit, what) for limit in _limits(used)]
     said = [
         f"{'all models' if len(whats) == len(groups) > 1 else list_some(whats, 12)}: {limit}."
-        for limit, whats in limits.items()
+        for limit, whats in collect(limits).items()
     ]
-    facts: dict[str, list[str]] = {}
-    for header in headers:
-        known = {**header.environment, "hosts": list_some(header.hosts, 8)}
-        for fact in _FACTS:
-            if known.get(fact):
-                facts.setdefault(fact, []).append(str(known[fact]))
+    known = [{**header.environment, "hosts": list_some(header.hosts, 8)} for header in headers]
+    facts = collect((n, str(own[n])) for own in known for n in _FACTS if own.get(n))
     if crowd := find_crowd(headers):
         facts[CROWD] = [crowd]
     return Machine(
@@ -201,9 +197,9 @@ def choose_observations(
 # Which model describes them
 
 
-Trial = tuple[float, Candidate, intervals.Errors]
+Trial = tuple[float, Candidate, float]
 """The mean absolute error by which models are compared; a model that was fitted to all times, and
-to those of other numbers of ranks; and its errors."""
+to those of other numbers of ranks; and its evidence (intervals.Errors)."""
 
 
 def fit_points(
@@ -216,13 +212,13 @@ def fit_points(
     if len({point.size_bytes for point in used}) == 1 and not spans_ranks:
         models = models[:1]  # of one call, all models are its time
     tried = sorted((_try(model, used) for model in models), key=itemgetter(0))
-    least = max(errors.evidence for _, _, errors in tried) - LIKELY
-    kept = [each for n, (_, each, errors) in enumerate(tried) if not n or errors.evidence > least]
+    least = max(evidence for *_, evidence in tried) - LIKELY
+    kept = [each for n, (_, each, evidence) in enumerate(tried) if not n or evidence > least]
     return FittedModel(
         operation,
         kind,
         tuple(_test_sizes(each, used) for each in kept),
-        scatter=_deviation(fit.curve_errors(kept[0].curve, used)),
+        scatter=fit.deviation(fit.curve_errors(kept[0].curve, used)),
         points=tuple(points),
         variant=variant,
     )
@@ -233,22 +229,22 @@ def _try(model: CostModel, points: Sequence[Point]) -> Trial:
     import numpy as np
 
     curve = fit.fit_curve(model, points)
-    errors = intervals.errors_of(curve, points)
+    evidence = intervals.errors_of(Candidate(curve, None), points).evidence
     found, variances, expected = [], [], []
     ranks = sorted({point.world_size for point in points})
     for n in ranks if len(ranks) >= ENOUGH_RANKS else ():
         rest, left_out = _fold(points, "world_size", {n})
         other = fit.fit_curve(model, rest)
-        without = intervals.errors_of(other, rest)
+        without = intervals.errors_of(Candidate(other, None), rest)
         missed = fit.curve_errors(other, left_out)
         found.append(float(np.abs(missed).mean()))
-        variances.append(_deviation(missed) ** 2)
+        variances.append(fit.deviation(missed) ** 2)
         expected.append(np.mean([without.variance(point[:3]) for point in left_out]))
     if not found:
         error = float(np.abs(fit.curve_errors(curve, points)).mean())
-        return error, Candidate(curve, None), errors
+        return error, Candidate(curve, None), evidence
     error, scale = float(np.mean(found)), float(np.mean(variances) / np.mean(expected)) ** 0.5
-    return error, Candidate(curve, error, max(1.0, scale)), errors
+    return error, Candidate(curve, error, max(1.0, scale)), evidence
 
 
 def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
@@ -265,7 +261,7 @@ def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
         missed = fit.curve_errors(curve, left_out)
         beyond = np.array([fit.doublings_beyond(p.size_bytes, kept) for p in left_out])
         if beyond.all():
-            grown.append(_deviation(missed / beyond))
+            grown.append(fit.deviation(missed / beyond))
         else:
             found.append(float(np.abs(missed).mean()))
     if found and candidate.cv_error is None:
@@ -278,10 +274,3 @@ def _fold(points: Sequence[Point], field: str, values: set[int]) -> tuple[list[P
     """The points that a fit is made with, and those with these values that it is made without."""
     with_them = [point for point in points if getattr(point, field) not in values]
     return with_them, [point for point in points if getattr(point, field) in values]
-
-
-def _deviation(errors: fit.Floats) -> float:
-    """The standard deviation of normal errors, by the median of their absolute values."""
-    import numpy as np
-
-    return float(fit.MAD_TO_SD * np.median(np.abs(errors)))

@@ -149,13 +149,13 @@ the given one; 1 where it cannot have happened. One is asked only where that is 
 
 
 @lru_cache(maxsize=1024)
-def find_expectation(call: Call, below: float = BELOW, above: float = ABOVE) -> Expectation:
-    """What to expect of a call; `below` and `above` are fractions of the figures of others."""
+def find_expectation(call: Call, below: float = BELOW) -> Expectation:
+    """What to expect of a call; `below` is a fraction of the figures of others."""
     bound, figures = find_bound(call), tuple(find_figures(call))
     known = [at_size for _, at_size in figures if at_size is not None]
     tops = known or [figure.published.busbw_bytes_per_s for figure in figures]
     are_alike = all(_needs_as_much(figure.published, call) for figure in figures)
-    high = max(tops) * (1 + above) if tops and (are_alike or call.parts > 2) else None
+    high = max(tops) * (1 + ABOVE) if tops and (are_alike or call.parts > 2) else None
     if high is not None and bound:
         high = min(high, max(bound.busbw_bytes_per_s, max(tops)))
     low = min(known) * (1 - below) if known and (are_alike or call.parts == 2) else None

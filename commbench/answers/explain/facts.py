@@ -232,12 +232,12 @@ MEASURED, BY_MODEL = "measured in this run", "by the model"
 def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
     """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
     no model describes: overlaps, steps, what the host does, and by a machine's own calls."""
-    case = row.case
-    if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
+    case, time = row.case, row.known_time
+    if not time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
         return []
     if machine:
-        return [] if case.call else _by_machine(row, row.time.median, machine)
-    return _by_run(row, row.time.median, every) if every else []
+        return [] if case.call else _by_machine(row, time.value, machine)
+    return _by_run(row, time, every) if every else []
 
 
 def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
@@ -255,9 +255,8 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
     return [Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {so}"), part]
 
 
-def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
+def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
-    time = row.known_time or Estimate(time_s)
     timed = {
         each.case: known
         for each in every
@@ -287,9 +286,8 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
     if curve:
         latency = line.fixed_s.map(lambda fixed_s: min(time.ends[1], fixed_s))
         low, high = time.ends
-        parts = zip(latency if latency.has_interval else [latency.value] * 3,
-                    (time_s, high, low), strict=True)  # fmt: skip
-        share = Estimate(*(min(1.0, (part or 0.0) / t) if t else 1.0 for part, t in parts))
+        parts = zip((latency.value, *latency.ends), (time.value, high, low), strict=True)
+        share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
     facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]

@@ -32,7 +32,7 @@ from math import expm1, inf, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats import collect, student_quantile, student_tail
+from commbench import stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,9 +59,6 @@ _LEAST_SCALE = 1e-4
 """Of log times. Times that are all equal have none."""
 _MOST_LOG = 7.0
 """A node that is slower by more is not asked about: 1,100 times."""
-_MAD, _MEDIAN = 1.4826, 1.2533
-"""The standard deviation of normal values over their median absolute deviation; the standard error
-of a median over that of a mean."""
 _MOST_LEFT_OUT = 1 / 3
 """The share of nodes that may be left out of the peers."""
 _FAR = 4.0
@@ -103,15 +100,12 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
     """The parts of cases with these kinds (what a case is without its size) and sizes."""
     every = tuple(range(len(kinds)))
     found = {every: Part(WHOLE, every)}
-    by_kind = collect(zip(kinds, every, strict=True))
+    by_kind = stats.collect(zip(kinds, every, strict=True))
     groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
     different = sorted(set(sizes))
-    step = (len(different) - 1) / min(_MOST_LIMITS, max(1, len(different) - 1))
-    limits = {different[round(number * step)] for number in range(1, _MOST_LIMITS + 1)
-              if number * step < len(different)}  # fmt: skip
     ranges = [
         tuple(index for index in every if (sizes[index] >= limit) == is_from)
-        for limit in sorted(limits)
+        for limit in stats.spread_evenly(different, _MOST_LIMITS + 1)[1:]
         for is_from in (True, False)
     ]
     for cases in (*groups, *ranges):
@@ -153,7 +147,7 @@ def find_slow_nodes(
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
     number = (~numpy.isnan(times[peers])).sum(axis=0).clip(1)
-    level_errors = _MEDIAN * scales / number**0.5
+    level_errors = stats.MEDIAN_TO_MEAN * scales / number**0.5
     least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
     least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
@@ -171,7 +165,7 @@ def _least_slowdown(
     z = NormalDist().inv_cdf(1 - false_alarms * share / nodes)
     if (peers := len(inside) - 1) < LEAST_NODES - 1:
         return inf
-    most = student_quantile(z, min(peers - 2, TAIL[WHOLE]))
+    most = stats.student_quantile(z, min(peers - 2, TAIL[WHOLE]))
     others = [numpy.std(numpy.delete(inside, at), ddof=1) for at in range(len(inside))]
     deviation = max(*map(float, others), _LEAST_SCALE)
     return deviation * (most * sqrt(1 + 1 / peers) + NormalDist().inv_cdf(0.95))
@@ -204,7 +198,7 @@ def _tails(deviations: Values, parts: Sequence[Part], peers: Values) -> list[flo
     freedom = int(peers.sum()) - 2
     own = 1 - _WHOLE_SHARE if len(parts) > 1 else 0.0
     return [
-        student_tail(float(value), min(freedom, TAIL[part.kind]))
+        stats.student_tail(float(value), min(freedom, TAIL[part.kind]))
         / (1 - own if part.kind == WHOLE else own / (len(parts) - 1))
         for value, part in zip(deviations, parts, strict=True)
     ]
@@ -220,7 +214,7 @@ def _median(values: Values) -> Values:
 def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
     """The robust scale of each column around its median, moderated by that of all columns, which
     counts as that of `prior` nodes."""
-    squares = (_MAD * _median(abs(values - _median(values)))) ** 2
+    squares = (stats.MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
     found: Values = (moderated**0.5).clip(_LEAST_SCALE)
     return found

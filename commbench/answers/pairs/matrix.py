@@ -23,7 +23,7 @@ from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pair
 from commbench.plan.plan import Plan
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import MAD_TO_SD, MEDIAN_TO_MEAN, Estimate, student_quantile
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ Pair = tuple[int, int]
 TYPICAL = 0.25
 """The quantile of the times of a pair that is its value. Other programs of a host slow some batches
 of all pairs that meet in a round, and nothing makes a batch faster than the link is."""
-_MAD, _MEDIAN = 1.4826, 1.2533
-"""The standard deviation of normal values over their median absolute deviation; the standard error
-of a median over that of a mean."""
 _TAIL = 0.05
 """The share of the slowest links whose scatter is also looked at: it can be wider than normal."""
 _FEW = 24
@@ -290,7 +287,7 @@ def median_polish(cells: Cells, ranks: int) -> NDArray[Any]:
 
 def median_variance(count: int) -> float:
     """The variance of the median of so many values over that of one."""
-    return 1 / count if count <= 2 else _MEDIAN**2 / count
+    return 1 / count if count <= 2 else MEDIAN_TO_MEAN**2 / count
 
 
 def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
@@ -300,7 +297,7 @@ def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
     centred = values - numpy.median(values)
     if len(values) < _FEW:
         return sqrt(float((centred**2).sum()) / max(len(values) - 2, 1))
-    scale = _MAD * float(numpy.median(numpy.abs(centred)))
+    scale = MAD_TO_SD * float(numpy.median(numpy.abs(centred)))
     if not with_tail:
         return scale
     tail = float(numpy.quantile(centred, _TAIL))

@@ -79,7 +79,6 @@ class Finding(NamedTuple):
     first end, the sending one if it is slow in one direction."""
     to_ranks: tuple[int, ...]
     """Of a link the ranks at its second end; otherwise empty."""
-    quantity: Quantity
     value: float
     """The median of the pairs that use it, in bytes/s or seconds."""
     peers: float
@@ -113,6 +112,8 @@ class _Candidate(NamedTuple):
     """The logarithm of its ratio."""
     gain: float
     """By how much it lowers the sum of the absolute deviations from the level of its peers."""
+    limit: float
+    """How far below 0 the effect of a slow part is."""
     peers: int
     """The number of other values."""
 
@@ -245,19 +246,16 @@ class _Scan:
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
-            if found := self._compare(parts, label, medians):
-                cells, effect, gain, limit, peers = found
-                slowness = -effect
+            if found := self._compare(parts, int(label), medians):
+                effect = found.effect
                 if kind.name == LINK:
-                    slowness = min(slowness, -float(numpy.median(compared[cells])))
-                if slowness > limit:
-                    yield _Candidate(parts, int(label), cells, effect, gain, peers)
+                    effect = max(effect, float(numpy.median(compared[found.cells])))
+                if -effect > found.limit:
+                    yield found
 
-    def _compare(
-        self, parts: _Parts, label: int, medians: NDArray[Any]
-    ) -> tuple[NDArray[Any], float, float, float, int] | None:
-        """The cells of a part, its effect on their values, its gain, the limit of the effect, and
-        the number of its peers; None where these are too few. `medians` are those of all parts."""
+    def _compare(self, parts: _Parts, label: int, medians: NDArray[Any]) -> _Candidate | None:
+        """A part beside its peers; None where these are too few. `medians` are those of all
+        parts."""
         import numpy
 
         inside, quality = numpy.unique(parts.values[parts.labels == label]), self._cells.quality
@@ -292,7 +290,8 @@ class _Scan:
         error = sqrt(sum(variances) / len(joined))
         least = self._least * (_ALONE if len(inside) == 1 else 1)
         gain = float((numpy.abs(joined) - numpy.abs(joined - effect)).sum())
-        return inside, effect, gain, max(least, self._z * max(error, spread)), peers
+        limit = max(least, self._z * max(error, spread))
+        return _Candidate(parts, label, inside, effect, gain, limit, peers)
 
     def rank_limit(self, of_ranks: Sequence[_Parts]) -> float | None:
         """The ratio that a rank is named at, with a probability of 95 % or more: the worst of the
@@ -305,7 +304,7 @@ class _Scan:
             medians = matrices.group_medians(parts.labels, values, int(parts.labels.max()) + 1)
             slowest = numpy.argsort(medians)[:_BEST]
             compared = [self._compare(parts, int(label), medians) for label in slowest]
-            limits += [found[3] for found in compared if found]
+            limits += [found.limit for found in compared if found]
         power = 1 + NormalDist().inv_cdf(0.95) / self._z
         return exp(-power * max(limits)) if limits else None
 
@@ -328,7 +327,7 @@ def _make_finding(quantity: Quantity, cells: Cells, found: _Candidate) -> Findin
     sign = 1 if quantity.is_better_high else -1
     value = exp(sign * float(numpy.median(cells.quality[found.cells])))
     return Finding(
-        kind.name, kind.direction, kind.scope, *found.parts.ranks(found.label), quantity, value,
+        kind.name, kind.direction, kind.scope, *found.parts.ranks(found.label), value,
         value * ratio**-sign, ratio, len(found.cells), found.peers,
     )  # fmt: skip
 

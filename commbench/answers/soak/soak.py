@@ -217,7 +217,7 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
 def _spread(values: Sequence[float]) -> float:
     """Their standard deviation, if they are normal; outliers do not change it."""
     middle = median(sorted(values))
-    return 1.4826 * median(sorted(abs(value - middle) for value in values))
+    return stats.MAD_TO_SD * median(sorted(abs(value - middle) for value in values))
 
 
 def clock_at(run: Run, start_s: float) -> str:

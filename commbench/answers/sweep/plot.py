@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
+from commbench.answers.sweep import ranking
 from commbench.answers.sweep.document import MOST_NAMED, range_sentences
-from commbench.answers.sweep.ranking import (
-    FASTEST,
-    SHORTEST,
-    TIED,
-    SettingTime,
-    SweepPoint,
-    rank_settings,
-)
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
-from commbench.stats import SLOWER, UNDECIDED, collect, ratio
+from commbench.stats import SLOWER, UNDECIDED, collect, ratio, spread_evenly
 from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
@@ -36,13 +29,13 @@ MOST_MAPS = 9
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
-Times = Mapping[tuple[int, int], SettingTime]
+Times = Mapping[tuple[int, int], ranking.SettingTime]
 """What is in each cell."""
 _BEST = ("shortest time", Look(INK, width=1.8, fill=0))
 FRAMES = {
-    FASTEST: _BEST,
-    SHORTEST: _BEST,
-    TIED: ("tied with it", Look(INK, dashes=(2, 1.5), width=1.1, fill=0)),
+    ranking.FASTEST: _BEST,
+    ranking.SHORTEST: _BEST,
+    ranking.TIED: ("tied with it", Look(INK, dashes=(2, 1.5), width=1.1, fill=0)),
     UNDECIDED: ("undecided", Look(INK, dashes=(0.8, 2), width=0.9, fill=0)),
 }
 """How the verdicts on settings are framed."""
@@ -71,7 +64,9 @@ def sweep_pictures(result: SweepResult) -> list[Picture]:
     ]
 
 
-def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> Iterator[Picture]:
+def _pictures(
+    result: SweepResult, kind: str, points: Sequence[ranking.SweepPoint]
+) -> Iterator[Picture]:
     timed = {each.setting for point in points for each in point.by_time}
     settings = [setting for setting in result.sweep.settings if setting in timed]
     texts = range_sentences(result, {point.kind for point in points})[:MOST_SENTENCES]
@@ -94,7 +89,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         names = [[*map(shown_value, values)] for values in (rows, columns)]
         own = {setting: dict(setting.values) for setting in settings}
         places = {s: (rows.index(v[down]), columns.index(v[across])) for s, v in own.items()}
-        kept = _spread(points, MOST_MAPS)
+        kept = spread_evenly(points, MOST_MAPS)
         shown = [(_label(p), {places[e.setting]: e for e in p.by_time}) for p in kept]
     elif len(points) == 1:
         (point,) = points
@@ -108,7 +103,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         yield Picture(name, title, description, [panel], texts)
         return
     elif not has_curves:
-        kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
+        kept, best = spread_evenly(points, MOST_COLUMNS), ranking.rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
         is_part = len(drawn) < len(settings)
         note = f"The best {len(drawn)} of {len(settings)} settings." if is_part else ""
@@ -134,7 +129,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
 
 
 def _sides(
-    result: SweepResult, settings: Sequence[Setting], points: Sequence[SweepPoint]
+    result: SweepResult, settings: Sequence[Setting], points: Sequence[ranking.SweepPoint]
 ) -> list[Side]:
     """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
     sides, first = [], result.sweep.settings[0]
@@ -168,19 +163,13 @@ def _heat_map(
     return HeatMap(heading, rows, columns, cells, extent, frames, missing="no time")
 
 
-def _ratio(each: SettingTime) -> float:
+def _ratio(each: ranking.SettingTime) -> float:
     """Its time over the shortest one."""
     return each.ratio.value if each.ratio else 1.0
 
 
-def _label(point: SweepPoint) -> str:
+def _label(point: ranking.SweepPoint) -> str:
     """What a point is called among others of its kind: its size; of a step also its variant."""
     if point.size_bytes:
         return size_label(point.size_bytes)
     return point.kind.removeprefix(point.case.operation).strip() or "no size"
-
-
-def _spread(points: Sequence[SweepPoint], most: int) -> list[SweepPoint]:
-    """At most so many points, evenly spread, with the first and the last."""
-    number = min(most, len(points))
-    return [points[round(n * (len(points) - 1) / max(1, number - 1))] for n in range(number)]

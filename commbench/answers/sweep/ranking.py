@@ -266,14 +266,20 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
         same.sort(key=attrgetter("size_bytes"))
         ranked = [rank.setting for rank in rank_settings(same)]
         for first, setting in product(ranked[:1], ranked[1:]):
-            rows = []
-            for point in same:
-                times = {each.setting: each.row for each in point.by_time}
-                if first in times and setting in times:
-                    rows.append(compare_rows(kind, times[first], times[setting], tolerance))
-            pooled = pooling.pool_kind([row for row in rows if row.ratio], tolerance)
+            pooled = pool_two(same, first, setting, tolerance)
             found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
+
+
+def pool_two(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> list[pooling.PooledRatio]:
+    """The time under b over that under a, of points of one kind by ascending size, for each range
+    of sizes in which it does not change."""
+    times = [{each.setting: each.row for each in point.by_time} for point in points]
+    both = ((own[a], own[b]) for own in times if a in own and b in own)
+    rows = [compare_rows(points[0].kind, *pair, tolerance) for pair in both]
+    return pooling.pool_kind([row for row in rows if row.ratio], tolerance)
 
 
 _COLUMNS = (

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
-from commbench.answers.compare.pooling import pool_kind
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names
@@ -227,12 +226,9 @@ def mean_ratio(
     points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
 ) -> Estimate | None:
     """The time under `b` over that under `a`, of points of one kind: geometric mean over the sizes,
-    of the ranges that `ranking.pool_settings` pools; these have their launches in common, so their
+    of the ranges that `ranking.pool_two` pools; these have their launches in common, so their
     errors do not average out. None where none has both."""
-    times = [{each.setting: each.row for each in point.by_time} for point in points]
-    both = [(own[a], own[b]) for own in times if a in own and b in own]
-    rows = [ranking.compare_rows(points[0].kind, *pair, tolerance) for pair in both]
-    pooled = pool_kind([row for row in rows if row.ratio], tolerance)
+    pooled = ranking.pool_two(points, a, b, tolerance)
     if not pooled:
         return None
     total = sum(each.rows for each in pooled)

@@ -82,9 +82,9 @@ class SettingResult(NamedTuple):
     """All its complete rounds as launches of one run; None where no round is complete."""
     rows: tuple[ResultRow, ...]
     """The rows of that run."""
-    rounds: int
+    rounds: int = 1
     """How many of its rounds are complete."""
-    failure: str
+    failure: str = ""
     """Why a round or a case has no result; empty where all have one."""
 
 
