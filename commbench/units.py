@@ -325,11 +325,10 @@ def format_times(ratio: float) -> str:
 
 
 def format_times_up(ratio: float) -> str:
-    """A ratio from which on something shows, rounded up to tenths, and from 10 on to one digit:
-    `2.4`, `20`, `300`."""
-    step = 0.1 if ratio < 10 else 10.0 ** _exponent(ratio)
-    up = ceil(ratio / step - 1e-6) * step
-    return format_decimals(up, int(up < 9.95))
+    """A ratio from which on something shows, rounded up to two digits: `2.4`, `13`, `280`."""
+    decimals = min(1, 1 - _exponent(ratio))
+    step = 10.0**-decimals
+    return format_decimals(ceil(ratio / step - 1e-6) * step, decimals)
 
 
 def _decimals(value: float) -> int:
