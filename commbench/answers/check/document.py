@@ -141,6 +141,7 @@ def _table(checks: Collection[RowCheck]) -> Table:
         cells.Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, cells.BYTES),
         cells.Column(limit.heading, of, value),
         cells.Column("95 %\ninterval", of, interval),
+        cells.Column("interval with\nits range", attrgetter("with_range"), limit.interval),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED)
@@ -218,7 +219,8 @@ def finding(check: RowCheck) -> str:
     value, interval = (unit.write(check) for unit in _units(limit))
     if value == cells.TOO_NOISY:
         return f"is {value} to compare"
-    return limit.sentence.format(value + cells.in_brackets(interval))
+    of_range = f"; with its range {limit.interval.write(check.with_range)}" * bool(check.with_range)
+    return limit.sentence.format(value + cells.in_brackets(interval + of_range))
 
 
 def rule_notes(result: RuleResult) -> list[str]:
@@ -273,6 +275,7 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
         "size_bytes": check.case.size_bytes,
         "outcome": check.outcome.replace(" ", "_"),
         "value": check.estimate,
+        "with_range": check.with_range,
         "limit": _limit(check),
         "reason": _reason(check) or None,
     }
@@ -331,13 +334,12 @@ def make_annotations(gate: GateResult) -> list[str]:
 def _csv(gate: GateResult) -> str:
     """Its rows, with the columns of GateResult.frame."""
     names = ("limit", "outcome", "row", "operation", "size_bytes", "reason")
-    parts = ("value", "low", "high")
-    lines: list[Sequence[Any]] = [("rule", *names, *(f"value.{part}" for part in parts))]
+    parts = [(name, part) for name in ("value", "with_range") for part in ("value", "low", "high")]
+    lines: list[Sequence[Any]] = [("rule", *names, *map(".".join, parts))]
     for result in gate.results:
         for found in map(formats.as_json, map(_row_json, result.checks)):
-            of_value = (found["value"] or {}).get
-            own = map(found.get, names)
-            lines.append((result.rule.title, *own, *map(of_value, parts)))
+            own = [(found[name] or {}).get(part) for name, part in parts]
+            lines.append((result.rule.title, *map(found.get, names), *own))
     return make_csv(lines)
 
 

@@ -64,11 +64,13 @@ class RowCheck(NamedTuple):
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
     """Why there is no estimate, or why the row is undecided although the limit may lie outside the
-    interval; WITH_RANGE where the estimate is not of the row alone."""
+    interval; WITH_RANGE where it passes so."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
     """The outcome by its own interval, where it is undecided for what the host did alone."""
+    with_range: Estimate | None = None
+    """The quantity as far as the other sizes of its range tell it, too, where it passes by that."""
 
     def __repr__(self) -> str:
         return f"<RowCheck: {self.case.name}: {self.outcome}, {self.demand}>"
@@ -117,7 +119,7 @@ class Checks(Collection[RowCheck]):
             self.without_interval += found is not None and not found.has_interval
             if check.outcome == PASS:
                 self.passed += 1
-                self.with_range += check.reason == WITH_RANGE
+                self.with_range += check.with_range is not None
             else:
                 self.others.append(check)
 
@@ -308,7 +310,7 @@ class _Judge:
         if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
             found = own.ratio_of(row)
             if found and judge(found, rule.value, rule.limit.is_least) == PASS:
-                return check._replace(outcome=PASS, estimate=found, reason=WITH_RANGE)
+                return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
         if check.outcome != FAIL or not check.estimate:
             return check
         if rule.limit.needs_baseline:
