@@ -61,14 +61,18 @@ def document(gate: GateResult) -> Document:
         queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
         causes = waited_sentences(queued, [gate.run.header])
     is_said = WAITED in said  # and what to do is below
-    answer = [said, *(each for each in causes if not (is_said and WAITED_SENTENCE in each))]
+    # Of a history: what it lacks, and whether its level rose.
+    of_history = bool(gate.baseline and gate.baseline.levels is not None)
+    told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
+    answer = [said, *told]
+    answer += [each for each in causes if not (is_said and WAITED_SENTENCE in each)]
     warnings = run_warnings(gate.runs, gate.covers)
     blocks = [
         warnings_section(warnings),
         Items(advice(gate), "What to do"),
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
-        *(_rule_section(gate, result) for result in worst_first),
+        *(_rule_section(gate, result, told) for result in worst_first),
         Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
     ]
@@ -122,14 +126,15 @@ def verdict(gate: GateResult) -> str:
 # A rule and its rows.
 
 
-def _rule_section(gate: GateResult, result: RuleResult) -> Section:
-    """A table for each outcome and its reason."""
+def _rule_section(gate: GateResult, result: RuleResult, told: Collection[str]) -> Section:
+    """A table for each outcome and its reason; the notes that are not told above."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
     passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
     tables = [_table(checks) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
-    return Section(f"{word}{result.rule.title}", [*tables, Items(rule_notes(result))])
+    notes = [note for note in rule_notes(result) if note not in told]
+    return Section(f"{word}{result.rule.title}", [*tables, Items(notes)])
 
 
 def _table(checks: Collection[RowCheck]) -> Table:

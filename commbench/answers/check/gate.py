@@ -379,7 +379,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
-    doubt = doubt or WIDE * (is_wide and outcome == UNDECIDED)
+    doubt = doubt or WIDE * (is_wide and outcome == UNDECIDED and found.excess <= 1)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

@@ -245,8 +245,8 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
         "of this run alone do not help.",
-        f"{then if level.runs < MANY else 'With'} any number at best "
-        f"{interval(Z * level.deviation)}.",
+        f"{then if level.runs < MANY else 'With'} any number of runs that differ as these do at "
+        f"best {interval(Z * level.deviation)}.",
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",
     ]

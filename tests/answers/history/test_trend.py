@@ -256,7 +256,10 @@ def test_a_check_says_that_the_history_is_unsure(history: History, number: int) 
     (first, *_) = advice(gate)
     assert first.startswith(f"The history is the uncertain part: its {number} earlier runs differ")
     assert ("With 30 runs the interval would be 0." in first) == (number == 6)
-    assert f"{'with' if number == 6 else 'With'} any number at best 0." in first
+    assert (
+        f"{'with' if number == 6 else 'With'} any number of runs that differ as these do at best 0."
+        in first
+    )
     assert f"`commbench history show --db {history.path}`" in first
     assert "--launches" not in gate.text() and f"A, {number} earlier runs" in gate.text()
 
