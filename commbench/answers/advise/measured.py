@@ -219,8 +219,10 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
 
 def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:
     """What a computation and all_reduce cost each other while both go on: the median over the
-    measured sizes, with the first computation of the plan; none where that was not measured."""
-    rows = [row for row in rows if row.overlap and row.case.operation == "all_reduce"]
+    measured sizes, with the first computation of the plan; none where that was not measured, but
+    for rows whose ranks waited for a core."""
+    calm = (row for row in rows if row.overlap and not has_waited(row.queued_share))
+    rows = [row for row in calm if row.case.operation == "all_reduce"]
     overlaps = [r.overlap for r in rows if r.overlap and r.case.overlap == rows[0].case.overlap]
     if not overlaps:
         return Slowdown()

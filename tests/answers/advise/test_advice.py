@@ -18,7 +18,7 @@ from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Question,
 from commbench.answers.advise.choices import ChoiceAdvice
 from commbench.answers.advise.document import VIEW
 from commbench.answers.advise.measured import find_slowdown, group_runs
-from commbench.answers.advise.simulation import MIB, BucketAdvice
+from commbench.answers.advise.simulation import MIB, BucketAdvice, Slowdown
 from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
@@ -100,6 +100,7 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
     advice, buckets = of_buckets(told)
     assert buckets.slowdown == found
     assert not any("--overlap" in command for command in advice.measure)
+    assert find_slowdown(make_rows(with_waits(told, SIZES))) == Slowdown()
 
 
 def with_ends(batch: Batch) -> Batch:
