@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis import environment, load, nccl_log, row_names
+from commbench.analysis import environment, figures, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
@@ -283,7 +283,12 @@ def _sentence(found: RowExplanation) -> str:
     if busbw := found.get("busbw"):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):
-        text += f", {units.format_share(share.value)} of the peak"
+        reached = f"{units.format_share(share.value)} of the peak"
+        if any(figures.NODE_BOUND in fact.how for fact in found.facts):
+            peak = found.get("peak")
+            text += f", and needs {cells.bandwidth_text(share.scaled(peak))} GB/s per node"
+            reached += f" of {cells.bandwidth_text(peak)} GB/s"
+        text += f", {reached}"
     if row.measurement.wrong:
         return f"{text}; its results are wrong."
     warning = next((fact.how for fact in found.facts if fact.unit == known.FIGURE), "")
