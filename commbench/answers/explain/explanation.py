@@ -349,6 +349,7 @@ def _summary(found: Explanation) -> str:
 
 def _notes(found: Explanation) -> list[str]:
     """Where figures of the table come from that are not measured."""
+    every = {each.row.case.operation for each in found.rows}
     names = (known.HALF, known.TWICE_RANKS, known.NOT_KNOWN, "predicted", "no share of it")
     told = collect(
         ((fact.name, *fact.how.split(": ", 1)[:1]), (each.row.case.operation, fact.how))
@@ -359,7 +360,9 @@ def _notes(found: Explanation) -> list[str]:
         of_each = {whole: operation for operation, whole in same}
         parts = [f"{operation} {whole[len(how) + 2 :]}" for whole, operation in of_each.items()]
         own = f"{how}: {'; '.join(parts)}" if len(of_each) > 1 else same[0][1]
-        texts.append(f"{name}: {own}.")
+        named = {operation: None for operation, _ in same}
+        which = f" ({join_words([*named])})" * (len(of_each) == 1 and named.keys() != every)
+        texts.append(f"{name}{which}: {own}.")
     return [*texts, "Of each kind of call, the largest size is explained."]
 
 
