@@ -281,12 +281,14 @@ def with_checks(measurement: Measurement, checks: Sequence[Check]) -> Measuremen
 
 
 def describe_wrong(first: WrongElement | None, call: int) -> str:
-    """A wrong element, and of which checked call it is, from 1; 0 where no call is named."""
+    """A wrong element, and of which checked call it is, from 1; 0 where no call is named. One that
+    got its value after the check, from a call that returned early, has the expected one."""
     if first is None:
         return ""
     which = f", in checked call {call}" if call else ""
     where = f"rank {first.rank}, element {first.element}"
-    return f"{where}: expected {first.expected}, got {first.got}{which}"
+    values = f": expected {first.expected}, got {first.got}" * (first.expected != first.got)
+    return f"{where}{values}{which}"
 
 
 def soaked_s(run: Run) -> float:

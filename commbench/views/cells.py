@@ -124,6 +124,11 @@ def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
 
+def is_too_noisy(found: Any) -> bool:
+    """Whether a ratio says nothing; then a sentence leaves it out."""
+    return ratio_text(found) == TOO_NOISY
+
+
 def in_brackets(interval: str) -> str:
     """The interval in a sentence, ` (0.98 … 1.04)`; empty where there is none."""
     return f" ({interval})" if interval else ""
@@ -131,12 +136,21 @@ def in_brackets(interval: str) -> str:
 
 def ratio_with_interval_text(found: Any) -> str:
     """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
-    text = _ratio_cell(found)
-    return "an unknown number of" if text == TOO_NOISY else text
+    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)
+
+
+def takes_text(found: Any, what: str, other: str) -> str:
+    """A ratio of times before a verdict: `a takes 1.50 (1.47 … 1.53) times as long as b: `; empty
+    where it is too noisy."""
+    text = f"{what} takes {ratio_with_interval_text(found)} times as long as {other}: "
+    return "" if is_too_noisy(found) else text
 
 
 def times_text(found: Any, how: str = "") -> str:
-    """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`."""
+    """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`, or `too noisy to
+    compare`."""
+    if how and is_too_noisy(found):
+        return f"{TOO_NOISY} to compare"
     number, *interval = ratio_with_interval_text(found).partition(" (")
     return f"{number} times{how and f' {how}'}{''.join(interval)}"
 

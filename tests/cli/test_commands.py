@@ -93,21 +93,21 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
 
 def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "gather,barrier", "--sizes", "10,1000", "--dry-run",
-                      "--nproc-per-node", "3")  # fmt: skip
+                      "--nproc-per-node", "3", "--budget", "10")  # fmt: skip
     assert ended.code == 0
     assert not ended.folder.exists()
     said = " ".join(ended.out.split())
     for expected in (
         "would measure with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU) "
         "Cases: 3; a rank needs at most 1.3 KiB for buffers. "
-        "Timing takes about 1 s, longer where calls take over 33.3 ms; "
+        "Timing takes about 20 s, longer where calls take over 1.67 s; "
         "besides 3 starts and checks. "
         "On this host: 3 ranks, 1.9 KiB for all buffers; ",
-        " precision 5 % budget 0.2 s timing isolated ",
+        " precision 5 % budget 10 s timing isolated ",
         " gather float32 out_of_place root 0 996 B 83 1.3 KiB barrier Not",
         "gather float32 out_of_place root 0 10 B: skipped: less than one float32 per rank",
         "torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier "
-        "--sizes=10,1000 --launches=3 --output=run",
+        "--sizes=10,1000 --budget=10 --launches=3 --output=run",
     ):
         assert expected in said
 

@@ -51,6 +51,14 @@ def test_a_quoted_time_is_explained_with_its_figures(
     assert facts.keys() & above == values.keys() & above
 
 
+def test_the_sentence_has_the_bandwidth_that_is_compared_with_the_peak_of_a_node(
+    commbench: Commbench,
+) -> None:
+    line = "all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node"
+    text = " ".join(explained(commbench, line).split())
+    assert "needs 292 GB/s per node, 73 % of the peak of 400 GB/s." in text
+
+
 def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path) -> None:
     synthetic_run(
         tmp_path / "run", "run", lambda case: steady(1e-4) if case.size_bytes > 1024 else None,

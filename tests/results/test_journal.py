@@ -365,3 +365,9 @@ def test_the_quick_reader_reads_odd_samples_as_the_careful_one_does(tmp_path: Pa
         line = f'{{"kind": "batch", "samples_s": {odd}, {case}}}'
         journal.write_text(sealed([json.dumps(FIRST_LINE) + "\n", line + "\n"]))
         assert batches_read(journal, is_quick=True) == batches_read(journal, is_quick=False)
+
+
+@pytest.mark.parametrize(("got", "values"), [("nan", ": expected 3.0, got nan"), ("3.0", "")])
+def test_a_wrong_element_that_came_late_is_told_without_its_values(got: str, values: str) -> None:
+    wrong = WrongElement(1, 7, "3.0", got)
+    assert samples.describe_wrong(wrong, 2) == f"rank 1, element 7{values}, in checked call 2"

@@ -136,8 +136,8 @@ def pooled_sentences(
     a, b = distinct_names([found.a, found.b])
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
-        f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
-        f"as long as {a}: {pooled.verdict}{_why(pooled, is_told)}."
+        f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
+        f"{_why(pooled, is_told)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
@@ -147,7 +147,8 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     """Why it has no verdict, or what calls that nothing disturbed add to that; empty where they add
     nothing."""
     if pooled.reason:
-        return "" if is_told and pooled.waited else f", {pooled.reason}"
+        noisy = f", {cells.TOO_NOISY} to compare" * cells.is_too_noisy(pooled.ratio)
+        return noisy if is_told and pooled.waited else f", {pooled.reason}"
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict

@@ -10,7 +10,7 @@ from commbench.answers.doctor.checkup import DoctorReport
 from commbench.answers.doctor.cpu_modes import FEWEST_LAUNCHES, ModeEffect
 from commbench.answers.doctor.measure import REPEATS
 from commbench.output.text import join_words
-from commbench.stats import FASTER, SLOWER, UNDECIDED, known, ratio
+from commbench.stats import FASTER, SLOWER, UNDECIDED, Estimate, known, ratio
 from commbench.units import format_bytes, format_count, format_rough_percent, format_share
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -48,7 +48,8 @@ def _answer(report: DoctorReport) -> Iterator[str]:
         few = f"{done} of {planned} launches were made, too few to judge the CPU modes {modes}"
         yield f"{found}{few}: {_more_seconds(report)}."
     elif not report.findings and not report.ended:
-        yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
+        in_mode = " with --cpu-mode quiet, the default"
+        yield f"No problems found{in_mode if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
         yield f"Stopped after {done} of {planned} launches, so the CPU modes are not compared."
     yield from _mode_answers(report)
@@ -125,13 +126,18 @@ def _sizes(effect: ModeEffect) -> str:
     return f"to {largest}" if len(effect.sizes_bytes) > 1 else largest
 
 
+def _range(found: Estimate | None) -> Estimate | None:
+    """What several launches gave; None of one launch, which has no range."""
+    return found if found and found.low != found.high else None
+
+
 COLUMNS = (
     Column("mode", attrgetter("mode"), cells.TEXT),
     Column("size", _sizes, cells.NUMBER),
     Column("time", attrgetter("time_s"), cells.TIME),
-    Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
+    Column("of launches", lambda row: _range(row.time_s), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
-    Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
+    Column("of launches ", lambda row: _range(row.ratio), cells.RATIO_INTERVAL, 5),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
     Column("inter-\nrupted", attrgetter("stalled_share"), cells.SHARE, 7),
     Column("waited\nfor a core", attrgetter("queued_share"), cells.SHARE, 2),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis import environment, load, nccl_log, row_names
+from commbench.analysis import environment, figures, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
@@ -283,7 +283,12 @@ def _sentence(found: RowExplanation) -> str:
     if busbw := found.get("busbw"):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):
-        text += f", {units.format_share(share.value)} of the peak"
+        reached = f"{units.format_share(share.value)} of the peak"
+        if any(figures.NODE_BOUND in fact.how for fact in found.facts):
+            peak = found.get("peak")
+            text += f", and needs {cells.bandwidth_text(share.scaled(peak))} GB/s per node"
+            reached += f" of {cells.bandwidth_text(peak)} GB/s"
+        text += f", {reached}"
     if row.measurement.wrong:
         return f"{text}; its results are wrong."
     warning = next((fact.how for fact in found.facts if fact.unit == known.FIGURE), "")
@@ -344,6 +349,7 @@ def _summary(found: Explanation) -> str:
 
 def _notes(found: Explanation) -> list[str]:
     """Where figures of the table come from that are not measured."""
+    every = {each.row.case.operation for each in found.rows}
     names = (known.HALF, known.TWICE_RANKS, known.NOT_KNOWN, "predicted", "no share of it")
     told = collect(
         ((fact.name, *fact.how.split(": ", 1)[:1]), (each.row.case.operation, fact.how))
@@ -354,7 +360,9 @@ def _notes(found: Explanation) -> list[str]:
         of_each = {whole: operation for operation, whole in same}
         parts = [f"{operation} {whole[len(how) + 2 :]}" for whole, operation in of_each.items()]
         own = f"{how}: {'; '.join(parts)}" if len(of_each) > 1 else same[0][1]
-        texts.append(f"{name}: {own}.")
+        named = {operation: None for operation, _ in same}
+        which = f" ({join_words([*named])})" * (len(of_each) == 1 and named.keys() != every)
+        texts.append(f"{name}{which}: {own}.")
     return [*texts, "Of each kind of call, the largest size is explained."]
 
 

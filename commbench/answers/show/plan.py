@@ -104,10 +104,10 @@ SLOWEST_CALLS = 6
 
 
 def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
-    """How long a run with a budget measures: in each launch the budget of each case."""
+    """How long a run with a budget measures: the budget of each case, in all launches together."""
     if plan.iterations is not None or plan.is_soak or not cases:
         return
-    timing = about(len(cases) * plan.launches * plan.budget_s)
+    timing = about(len(cases) * plan.budget_s)
     slow = format_time(plan.budget_s / SLOWEST_CALLS)
     start = format_count(plan.launches, "start")
     yield f"Timing takes {timing}, longer where calls take over {slow}; besides {start} and checks."

@@ -16,7 +16,7 @@ from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
-from commbench.output.text import list_some
+from commbench.output.text import join_words, list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.links import Peak
@@ -179,14 +179,16 @@ def waited_figures(kinds: Sequence[Kind]) -> list[str]:
     found = [
         (name, kind.title)
         for kind in kinds
-        for name, row in (("latency", kind.curve.latency), ("peak", kind.curve.peak))
+        for name, row in (("least latency", kind.curve.latency), ("peak", kind.curve.peak))
         if row and has_waited(row.queued_share)
     ]
     texts = [
-        f"{name} of {'all' if len(titles) == len(kinds) > 1 else list_some(titles, 4)}"
+        f"every {name}"
+        if len(titles) == len(kinds) > 1
+        else f"the {name} of {list_some(titles, 4)}"
         for name, titles in collect(found).items()
     ]
-    return [f"Of rows whose ranks waited for a core: {'; '.join(texts)}."] if texts else []
+    return [f"Ranks waited for a core in the rows of {join_words(texts)}."] if texts else []
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:

@@ -183,9 +183,10 @@ def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
-    """The fastest forms of each size, which are not told apart, over the usual one, which comes
-    first; where that is one of them, over the next slower one. A single tensor of all bytes is none
-    of the forms of several, where there are others. Compressed forms give another result."""
+    """The usual form of each size, which comes first, over the fastest one; where these are not
+    told apart, the next slower one. The other forms that are not told apart from the fastest are
+    named. A single tensor of all bytes is none of the forms of several, where there are others.
+    Compressed forms give another result."""
     rows = [row for row in _whole(rows) if row.case.call_form.calls_before is None]
     exact = (row for row in rows if not row.case.call_form.compression)
     kinds = collect((row.case.key(*WAYS), row) for row in exact)
@@ -200,10 +201,13 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
         if usual in (best, *alike):
             open_ = usual if usual != best or not names else names[0]
             usual = next((name for name in names if name not in alike), open_)
-        fastest = [best, *(name for name in alike if name != usual)]
+        alike = [name for name in alike if name != usual]
         if usual != best and (found := slower[usual]):
-            told = [row for row in ordered if _way(row) in (*fastest, usual)]
-            yield told, join_words(fastest, "or"), usual, {"ratio": found}
+            told = [row for row in ordered if _way(row) in (best, *alike, usual)]
+            what = best
+            if alike:
+                what += f", the fastest (not told apart from it: {join_words(alike)})"
+            yield told, what, usual, {"ratio": found}
 
 
 def _way(row: ResultRow) -> str:

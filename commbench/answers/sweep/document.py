@@ -203,8 +203,10 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
         return text if slower else UNDECIDED
     pooled = ranking.pool_settings(points, result.sweep.tolerance)
     if verdict == UNDECIDED and not slower:
-        widest = write(max(each.pooled.ratio for each in pooled))
-        return f"{UNDECIDED}, {widest} times between the settings"
+        widest = max(each.pooled.ratio for each in pooled)
+        times = f"{write(widest)} times between the settings"
+        noisy = f"{cells.TOO_NOISY} to compare"
+        return f"{UNDECIDED}, {noisy if cells.is_too_noisy(widest) else times}"
     if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower[:1]):
         times = " to ".join(dict.fromkeys(map(write, (ratios[0], ratios[-1]))))
         text += f", {result.names[slower[0]]} takes {times} times as long"

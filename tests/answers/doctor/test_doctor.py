@@ -215,6 +215,15 @@ def test_the_answer_begins_with_what_the_table_shows() -> None:
     assert any("calls are interrupted in each (38" in text for text in said)
 
 
+def test_without_a_problem_the_answer_says_of_which_mode_and_one_launch_has_no_range() -> None:
+    request = DoctorOptions(ranks=2, rounds=1, seconds=15.0)
+    once = trials(dict.fromkeys(("plain", "quiet", "batch", "pinned"), (1e-4,)))
+    found = document(checkup(trials=once, request=request))
+    assert found.answer[0] == "No problems found with --cpu-mode quiet, the default."
+    (*_, effects) = (block for block in found.blocks if isinstance(block, Table))
+    assert {column.cell(effects.rows[-1]) for column in effects.columns[3:6:2]} == {""}
+
+
 def test_a_check_that_was_too_short_finds_no_host_sound() -> None:
     request = DoctorOptions(ranks=2, rounds=3, seconds=3)
     found = document(checkup(trials=trials({"plain": (1e-4,)}), request=request))

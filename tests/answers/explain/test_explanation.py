@@ -137,6 +137,17 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
     assert BOUND not in found
 
 
+@pytest.mark.parametrize("other", ["", "all_gather"])
+def test_a_note_names_its_operation_where_others_have_none(other: str) -> None:
+    def bent(case: Case) -> float:
+        return line(case) ** (2 if case.operation == "all_reduce" else 1)
+
+    operations = ("all_reduce", *filter(None, [other]))
+    found = explain_run(run(bent, sizes=SIZES[2:8], operations=operations))
+    named = " (all_reduce)" if other else ""
+    assert f"{NOT_KNOWN}{named}: no line fits these 6 times" in " ".join(VIEW.write(found).split())
+
+
 @pytest.mark.parametrize(
     ("time", "said"),
     [("5.2ms", "The link bounds it"), ("4.2ms", "perhaps the library reduces in the network"),
