@@ -117,7 +117,9 @@ SWEEP = {
 SMOKE = {
     "backend": Option("NAME", "gloo, nccl, or another backend of this torch."),
     "device": Option("TYPE", "cpu or cuda.  [default: that of the backend]"),
-    "nproc_per_node": Option("N", "Number of ranks.  [default: one per GPU; 2 on the CPU]"),
+    "nproc_per_node": Option(
+        "N", "Number of ranks.  [default: those of the mesh; else one per GPU, or 2 on the CPU]"
+    ),
     "mesh": Option(
         "DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]", separator=","
     ),

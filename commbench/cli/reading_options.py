@@ -49,8 +49,9 @@ RULES_FILE = Option(
 )
 LENIENCE = {
     "undecided": Option(
-        "pass|fail", "Count a row whose own interval contains the limit as passed or failed.  "
-        "[default: by its range of sizes, else neither]", VERDICT,
+        "pass|fail", "fail: every undecided row fails, and each row has to pass by itself; pass: "
+        "undecided rows pass, unless the whole interval is beyond the limit.  [default: neither]",
+        VERDICT,
     ),
     "allow_unmatched": switch(
         "Ignore rows that only one of the two runs has, and rules that match no row.", VERDICT
@@ -90,7 +91,10 @@ PLOT = {
 EXPLAIN = {
     "what": argument("OP|RUN", "An operation, or a run: folder, label, or another tool's file."),
     "ranks": Option("N", "With OP: number of ranks."),
-    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 1M, 1G."),
+    "size": Option(
+        "SIZE", "Size, as printed by run and nccl-tests: 1M, 1G.  [default: of a RUN, the largest "
+        "of each kind of call]",
+    ),
     "time": Option("T", "With OP: time of one call: 120us, 4.2ms."),
     "dtype": Option("DTYPE", "With OP: element type.  [default: float32]", flags="--dtype -d"),
     "timing": Option("HOW", f"With OP. {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"),

@@ -64,7 +64,7 @@ class CallOptions:
     )  # fmt: skip
     sizes: tuple[int, ...] = _what(
         "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
-        "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
+        "8,1K,1M is a list. K, M, G, T are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
         plan="sizes", parse=option.parse_size_list, python_type="str | int | Sequence[int | str]",
     )  # fmt: skip
     dtype: tuple[str, ...] = _what(

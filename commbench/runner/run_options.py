@@ -117,8 +117,8 @@ class RunOptions(CallOptions):
     )
     nproc_per_node: int | None = _where(
         "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
-        limits=(1, MOST_RANKS), default_text="one per GPU; 2 on the CPU",
-        refused_by=("measure", "job", "preflight"),
+        limits=(1, MOST_RANKS), default_text="those of the mesh, groups or workload; else one per "
+        "GPU, or 2 on the CPU", refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
         "N", "Nodes. Start the same command on each.", default=1, limits=(1, MOST_RANKS)
