@@ -65,6 +65,11 @@ class LoadedRun(NamedTuple):
         return (self.run and self.run.incomplete) or schema.describe_end(self.end)
 
     @property
+    def launches(self) -> int | None:
+        """The most launches of any row; None where it is not known."""
+        return max((row.launches or 0 for row in self.rows), default=0) or None
+
+    @property
     def named(self) -> dict[str, Any]:
         """What tells the run from others: its name, its path, and whether it has samples."""
         return {"name": self.name, "path": str(self.path), "has_samples": self.run is not None}

@@ -108,7 +108,7 @@ def known_causes(found: Comparison) -> list[str]:
     likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
-    launches = [number for run in (found.a, found.b) if (number := launches_of(run))]
+    launches = [run.launches for run in (found.a, found.b) if run.launches]
     named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
     words = [each.in_words(a, b) for each in named]
     if len({*launches}) > 1:
@@ -181,6 +181,8 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
 def _blocks(found: Comparison) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
     ranges = _ordered_ranges(found)
+    unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
+    advice = [f"{clearer(found, unsure)} Or allow more (--tolerance)."] if unsure else []
     return [
         doc.Pictures(lambda: _pictures(found)),
         doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
@@ -194,7 +196,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
         ),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
-        doc.Items([*_remarks(found), *launch_notes(found), *_advice(found)]),
+        doc.Items([*_remarks(found), *launch_notes(found), *advice]),
         doc.Table(
             "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
@@ -230,7 +232,7 @@ SIDE_COLUMNS = (
     Column("run", lambda side: side[1].name, cells.TEXT, 8, is_wrapped=True),
     Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
-    Column("launches", lambda side: launches_of(side[1]), cells.NUMBER),
+    Column("launches", lambda side: side[1].launches, cells.NUMBER),
     Column("samples", lambda side: "none" * (not (side[1].run or side[1].levels)), cells.TEXT),
     Column("incomplete", lambda side: side[1].incomplete, cells.TEXT, 8, is_wrapped=True),
 )
@@ -340,30 +342,23 @@ def _remarks(found: Comparison) -> list[str]:
 
 
 def launch_notes(found: Comparison) -> list[str]:
-    """How much the launches of each side differ; that one is a single launch, and what that means.
-    Not of a history."""
-    facts = found.rows[0].runs if found.rows and found.a.levels is None else None
-    sides = zip(distinct_names([found.a, found.b]), facts or (), strict=False)
+    """How much the launches of each side differ, or why that is not known. Not of a history."""
+    if found.a.levels is not None or not found.rows:
+        return []
+    runs = found.a, found.b
+    sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]
     texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
-    differ = "Launches differ (standard deviation)"
-    notes = [f"{differ}: {join_words(texts)}."] if texts else []
-    single = found.a.levels is None and 1 in (launches_of(found.a), launches_of(found.b))
-    if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
-        return notes
-    measure = diagnostics.measure_launches([found.a.header, found.b.header])
-    single_launch = "One launch cannot show how much launches differ, so the usual is assumed"
-    return [*notes, f"{single_launch}; {measure}."]
-
-
-def launches_of(run: LoadedRun) -> int | None:
-    """The most launches of any row; None where it is not known."""
-    return max((row.launches or 0 for row in run.rows), default=0) or None
-
-
-def _advice(found: Comparison) -> list[str]:
-    """What makes intervals narrower."""
-    unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
-    return [f"{clearer(found, unsure)} Or allow more (--tolerance)."] if unsure else []
+    notes = [f"Launches differ (standard deviation): {join_words(texts)}."] if texts else []
+    bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
+    if bare and all(run.launches for run in runs):
+        of = f"How much launches of {join_words(bare)} differ"
+        notes.append(f"{of} is not known without samples, so the usual is assumed.")
+    has_single = 1 in [run.launches for run in runs]
+    if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
+        measure = diagnostics.measure_launches([run.header for run in runs])
+        shows = "One launch cannot show how much launches differ, so the usual is assumed"
+        notes.append(f"{shows}; {measure}.")
+    return notes
 
 
 MOST_LAUNCHES = 32
@@ -374,7 +369,7 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
     that of a check, as a fraction, for which it is enough that one range is clear."""
     runs = (found.a, found.b)
-    number = max(diagnostics.FEW_LAUNCHES, 2 * max(launches_of(run) or 0 for run in runs))
+    number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     if number > MOST_LAUNCHES or not all(map(_can_continue, runs)) or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
     commands = (f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs)
