@@ -89,6 +89,8 @@ REFUSED = {
         --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
+        --max-time 1s --op broadcast: --op says what a file of another tool does not ~ leave --op
+        --against b --ranks 9: |not; a and b are runs of commbench ~ leave --ranks out
     """,
     (2, "explain"): """
         barrier --ranks 2: barrier cannot be explained without --time ~ add for example --time 4.2ms
@@ -162,6 +164,10 @@ REFUSED = {
     ): "--nodes absent.txt: --nodes 'absent.txt' is no name of a node",
     (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
+    (2, "show"): """
+        ring --op all_gather: |does not; ring is a run of commbench ~ leave --op out
+        a/results.csv --dtype int8: |does not; a/results.csv is a run of commbench
+    """,
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
         --params many: --params 'many' is no number of parameters
