@@ -67,6 +67,7 @@ REFUSED = {
     (6, ""): """
         export ring -o absent/x.csv: there is no folder absent ~ make it first, or choose another
         plot ring -o absent/x.png: there is no folder absent ~ make it first, or choose another
+        report ring -o /proc/x.html: no file can be made in /proc ~ choose another folder
         report ring -o absent/x.html: there is no folder absent ~ make it first, or choose another
         show nowhere: there is no file, folder or run 'nowhere' ~ or a label under results/
         explain results/none: there is no file, folder or run 'results/none'
@@ -127,7 +128,8 @@ REFUSED = {
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "history"): """
-        show --op all_gather: no row of results/history.sqlite is chosen
+        show --op all_gather: no row of results/history.sqlite is chosen ~ ; operations: all_reduce;
+        show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
