@@ -82,6 +82,7 @@ REFUSED = {
         ring ring: ring and ring are the same run: results/20261121-060000-ring ~ name two different
         ring results/20261121-060000-ring/results.csv: ring and ring are the same run
         ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
+        ring tree -o x.xyz: x.xyz has no ending that says how to write it ~ .htm, .json, .png, .svg
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
         ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
@@ -181,7 +182,7 @@ REFUSED = {
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance '200%' is not below 100 %
         --format table: --format: unknown format 'table'
-        --params 1M -o buckets: --output buckets has no ending
+        --params 1M -o buckets: --output buckets has no ending ~ .json, .png, .svg, .pdf, or give
     """,
     (2, "expect"): """
         : no hardware is given
