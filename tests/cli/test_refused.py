@@ -26,6 +26,7 @@ REFUSED = {
         --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
         --iters many: --iters 'many' is not a whole number ~ write a whole number, for example 20
         --launches 1000000: --launches is 1000000 ~ it must be at most 1000
+        all_reduce: too many arguments: all_reduce ~ write --op all_reduce; `commbench run --help`
         1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
         --sizes 1K --sizes 1Q: --sizes '1Q' has an unknown unit ~ units are K, M, G, T
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
@@ -88,6 +89,9 @@ REFUSED = {
         ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
+        --max-slowdown 5%:all_reduce: --max-slowdown '5%:all_reduce' is not a limit ~ [OPERATION:][
+        --max-time 80us:all_reduce: --max-time '80us:all_reduce' is not a limit ~ [OPERATION:]
+        --min-busbw 3GB/s:1M-1G: --min-busbw '3GB/s:1M-1G' is not a limit ~ [OPERATION:][SIZES:]
         --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
@@ -101,6 +105,7 @@ REFUSED = {
         all_redcue --ranks 8: 'all_redcue' is neither an operation nor a run ~ did you mean all_redu
         frozen --ranks 2: --ranks 2 describes a call of an operation, but all_reduce-barrier is a
         frozen --op gather: all_reduce-barrier has no gather ~ it has all_reduce, barrier
+        frozen --op all_reduce,barrier: --op: unknown operation ~ only one name is taken here
         frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
     """,
     (2, "job"): """
