@@ -286,7 +286,8 @@ def name_error(
     is_long = lists and len(known) > MOST_NAMES
     some = "" if close else f"known: {', '.join(known[:4])} and others; "
     rest = f"{some}{lists} lists all" if is_long else f"known: {', '.join(known)}"
-    error = UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
+    hint = "only one name is taken here" if "," in name else f"{guess}{rest}"
+    error = UsageError(f"unknown {kind} {name!r:.60}", hint)
     error.value, error.about = name, kind if kind.startswith("--") else ""
     return error
 

@@ -164,6 +164,8 @@ def test_an_exception_on_one_rank_is_named(tmp_path: Path, name: str, error: str
     assert ended.code == 4
     (told,) = (line for line in ended.err.splitlines() if line.startswith("error:"))
     assert re.match(f"error: rank 1 on .*{error}", told), told
+    assert "continues the run" not in ended.err
+    assert ("Mend the call, and start a new run" in ended.err) == (name == "RaisesLater")
 
 
 def test_a_call_that_one_rank_refuses_is_named(tmp_path: Path) -> None:

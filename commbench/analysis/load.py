@@ -22,12 +22,12 @@ from commbench.analysis.columns import (
 )
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, UsageError
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, find_run
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -205,6 +205,19 @@ def _kind_of(path: Path) -> str:
     has_rows = {b"operation", b"size_bytes"} <= {*first} and b"system" not in first
     is_csv = path.name == RESULTS_CSV or has_rows
     return RESULTS_CSV if is_csv else _OTHER if is_file(path) else ""
+
+
+def require_another_tool(option: str, names: Sequence[str]) -> None:
+    """Raise UsageError where `option` describes another tool's file, and all these runs are of
+    commbench. What reads a run says that there is none."""
+    try:
+        kinds = {_kind_of(find_run(name)) for name in names}
+    except (RecordsError, UsageError):
+        return
+    if kinds and kinds <= {JOURNAL, RESULTS_CSV}:
+        what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
+        why = f"{option} says what a file of another tool does not; {what} of commbench"
+        raise UsageError(why, f"leave {option} out")
 
 
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:

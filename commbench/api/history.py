@@ -19,7 +19,7 @@ from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
-from commbench.units import parse_sizes, parse_tolerance
+from commbench.units import format_sizes, parse_sizes, parse_tolerance
 from commbench.validation import as_path, with_known_keywords
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def show(
     with _open(db) as history:
         found = find_trend(history, chosen, within)
         if not found.series:
-            raise UsageError(f"no row of {history.path} is chosen", _known(history))
+            why = f"no row of {history.path} is chosen"
+            raise UsageError(why, _known(history, with_rows=bool(op or size)))
         return found
 
 
@@ -146,10 +147,18 @@ def _chosen(op: str | None, size: str | None, node: str | None) -> Keep:
     return keep
 
 
-def _known(history: History) -> str:
-    """A hint with the nodes of a history."""
+def _known(history: History, with_rows: bool = False) -> str:
+    """A hint with the nodes of a history; `with_rows`, also the operations and sizes."""
     nodes = dict.fromkeys(run.system.node for run in history.runs())
-    return f"its nodes: {list_some([*nodes], 8)}" if nodes else "it has no runs: add some"
+    if not nodes:
+        return "it has no runs: add some"
+    names = f"its nodes: {list_some([*nodes], 8)}"
+    if with_rows:
+        cases = [series.case for series in history.series()]
+        names += f"; operations: {', '.join(dict.fromkeys(case.operation for case in cases))}"
+        sizes = sorted({named_bytes(case) for case in cases} - {0})
+        names += f"; sizes: {format_sizes(tuple(sizes))}" * bool(sizes)
+    return names
 
 
 def as_baseline(

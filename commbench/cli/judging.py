@@ -37,10 +37,13 @@ def compare(
     from commbench import api
     from commbench.answers.compare.document import VIEW, Comparisons
     from commbench.views.draw import ENDINGS as PICTURES
+    from commbench.views.draw import names_file
 
     ending = output.suffix.lower() if output else ""
     is_page = ending in ENDINGS or (format and ending and ending not in PICTURES)
     page = output if is_page else None
+    if output and not page:
+        names_file(output, ENDINGS)
     VIEW.require(choose_format(format, page))
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     comparisons: list[Comparison] = []
@@ -122,7 +125,9 @@ def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> Non
     raise typer.Exit(found.exit_code)
 
 
-def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
+def advise(
+    show: Show, runs: list[str], output: Path | None, format: str | None, **given: Any
+) -> None:
     """Say which bucket size, form of call or setting is faster, by how much, and from which size.
 
     Several runs on the same ranks are read together, such as runs of two algorithms of NCCL.
@@ -133,14 +138,17 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     commbench advise mine --params 7B -o buckets.png
     """
     from commbench import api
-    from commbench.views.draw import ENDINGS
+    from commbench.views.draw import ENDINGS as PICTURES
 
-    picture = output if output and output.suffix.lower() in ENDINGS else None
+    picture = output if output and output.suffix.lower() in PICTURES else None
+    choose_format(
+        format, None if picture else output, endings=ENDINGS | dict.fromkeys(PICTURES, "")
+    )
     found = api.advise(*runs, output=picture, **given, notify=print_status)
     if picture:
         print_result(picture)
     else:
-        show(found, output=output)
+        show(found, format_=format, output=output)
 
 
 def ops(show: Show, calls: bool) -> None:

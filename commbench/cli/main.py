@@ -177,6 +177,7 @@ _MEANT = {"-o": "--output", "--ranks": "--nproc-per-node"}
 
 def describe_usage_error(error: Any) -> tuple[str, str]:
     """The message and the hint of a usage error of Typer's Click."""
+    from commbench.plan.operations import OPERATIONS
     from commbench.runner.run_options import RUN_OPTIONS
 
     # Some errors of Click's parser do not name their command.
@@ -208,6 +209,9 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"write one of these: {', '.join(error.ctx.command.commands)}"
     elif re.match(r"too many arguments: \d+[KMGT]?\b", message) and "sizes" in error.ctx.params:
         hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"
+    elif message.startswith("too many arg") and (word := message.split()[3]) in OPERATIONS:
+        if "op" in error.ctx.params:
+            hint = f"write --op {word}; {hint}"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint

@@ -3,7 +3,10 @@ imported file as a run, so that everything that reads runs reads other tools' fi
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,13 +50,17 @@ def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
 
 def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The results in the text of another tool's file."""
-    found = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
+    is_own = _OWN_JSON.match(source.text)
+    known = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
+    found = [] if is_own else known
     if not found:
+        why = ": it is JSON that commbench wrote" if is_own else _why_unknown(source.text.strip())
         is_csv = source.path.endswith(".csv")
         damaged = "; or a results.csv with its first line" if is_csv else ""
+        hint = f"give a file of {', '.join(IMPORTERS)}{damaged}; of traces: commbench workload show"
         raise RecordsError(
-            f"{source.path} is not the output of a tool that commbench knows",
-            f"give a file of {', '.join(IMPORTERS)}{damaged}; of traces: commbench workload show",
+            f"{source.path} is not the output of a tool that commbench knows{why}",
+            "give the run that it was made of" if is_own else hint,
         )
     if len(found) > 1:
         raise RecordsError(
@@ -61,6 +68,19 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
             "write the results of each tool into a file of its own",
         )
     return IMPORTERS[found[0]].read(source, hints)
+
+
+_OWN_JSON = re.compile(r'\s*\{\s*"schema"')
+
+
+def _why_unknown(text: str) -> str:
+    """Why the text of a file is of no format, as far as that is known; empty if it is not."""
+    if not text.startswith("{"):
+        return "" if text else ": it is empty"
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        return ""
+    return ": it is not valid JSON"
 
 
 def make_run(file: ImportedFile) -> schema.Run:

@@ -140,8 +140,10 @@ def write_new(
         hint = "choose another name: nothing is overwritten"
         raise RecordsError(f"{path} exists", hint) from None
     except (FileNotFoundError, NotADirectoryError):
-        hint = "make it first, or choose another folder"
-        raise RecordsError(f"there is no folder {path.parent}", hint) from None
+        hint, trouble = "make it first, or choose another folder", "there is no folder"
+        if is_folder(path.parent):
+            hint, trouble = "choose another folder", "no file can be made in"
+        raise RecordsError(f"{trouble} {path.parent}", hint) from None
     except OSError as error:
         raise unwritable_error(path, error, "choose a writable place") from None
 

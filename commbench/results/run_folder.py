@@ -124,9 +124,11 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
         raise _not_found_error(text, path, runs)
     labels = sorted({run.label for run in found})
     if len(labels) > 1:
+        are_folders = not any(label.startswith(text) for label in labels)
+        names = sorted(run.folder.name for run in found) if are_folders else labels
         raise UsageError(
-            f"{text!r} is the start of several labels",
-            f"give one of them: {list_some(labels, _MOST_NAMED)}",
+            f"{text!r} is the start of several {'folders' if are_folders else 'labels'}",
+            f"give one of them: {list_some(names, _MOST_NAMED)}",
         )
     newest = max(found)
     if len(found) > 1:

@@ -4,6 +4,7 @@ torchrun, srun or mpirun started, of which this process is one."""
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ from commbench.validation import LONGEST_TEXT
 from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.watchdog.rank_state import record_error
 
+CALL_RAISED = re.compile(r": the call \S+ raised ")
+"""In the message of an error: an own call raised an exception, which its code would raise again."""
 NOTHING_MEASURED = "nothing was measured yet: run the same command again"
 """The hint for a run that was interrupted before its ranks began to measure."""
 
@@ -66,7 +69,10 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
                 error.texts = error.texts[0], hint
             elif is_recorded:
-                listener.status(fill(f"What was measured is kept. {resume} continues the run."))
+                then = f"{resume} continues the run."
+                if CALL_RAISED.search(error.message):
+                    then = "Mend the call, and start a new run: --resume needs the same code."
+                listener.status(fill(f"What was measured is kept. {then}"))
         if error is caught:
             raise
         raise error from caught

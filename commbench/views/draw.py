@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -64,22 +64,23 @@ class Drawn:
         return "".join(f'<img src="data:image/svg+xml;base64,{svg}">' for svg in svgs)
 
 
-def require_ending(path: Path) -> None:
-    """Raise UsageError for a file whose ending is of no known format."""
+def require_ending(path: Path, others: Iterable[str] = ()) -> None:
+    """Raise UsageError for a file whose ending is of no known format; `others` are the endings that
+    the command writes without a picture."""
     if path.suffix.lower() not in ENDINGS:
-        names = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+        *names, last = (*others, *ENDINGS)
         raise UsageError(
-            f"{path} has no ending that says how to draw it",
-            f"end the name with {names}: {path.with_suffix(ENDINGS[0]).name}",
+            f"{path} has no ending that says how to {'write' if others else 'draw'} it",
+            f"end the name with {', '.join(names)} or {last}: {path.with_suffix(ENDINGS[0]).name}",
         )
 
 
-def names_file(output: Path) -> bool:
+def names_file(output: Path, others: Iterable[str] = ()) -> bool:
     """Whether a path means a file, and not a folder; UsageError for one of an unknown format."""
     if is_folder(output):
         return False
     if _OTHER_ENDING.fullmatch(output.suffix.lower()):
-        require_ending(output)
+        require_ending(output, others)
     return output.suffix.lower() in ENDINGS
 
 

@@ -26,6 +26,7 @@ REFUSED = {
         --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
         --iters many: --iters 'many' is not a whole number ~ write a whole number, for example 20
         --launches 1000000: --launches is 1000000 ~ it must be at most 1000
+        all_reduce: too many arguments: all_reduce ~ write --op all_reduce; `commbench run --help`
         1K 2K: too many arguments: 1K 2K ~ and commas between several: --sizes 1K,1M
         --sizes 1K --sizes 1Q: --sizes '1Q' has an unknown unit ~ units are K, M, G, T
         --mesh dp=2 --mesh dp=4: --mesh 'dp=2,dp=4' names dp twice
@@ -67,6 +68,7 @@ REFUSED = {
     (6, ""): """
         export ring -o absent/x.csv: there is no folder absent ~ make it first, or choose another
         plot ring -o absent/x.png: there is no folder absent ~ make it first, or choose another
+        report ring -o /proc/x.html: no file can be made in /proc ~ choose another folder
         report ring -o absent/x.html: there is no folder absent ~ make it first, or choose another
         show nowhere: there is no file, folder or run 'nowhere' ~ or a label under results/
         explain results/none: there is no file, folder or run 'results/none'
@@ -81,14 +83,20 @@ REFUSED = {
         ring ring: ring and ring are the same run: results/20261121-060000-ring ~ name two different
         ring results/20261121-060000-ring/results.csv: ring and ring are the same run
         ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
+        ring tree -o x.xyz: x.xyz has no ending that says how to write it ~ .htm, .json, .png, .svg
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
         ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
+        --max-slowdown 5%:all_reduce: --max-slowdown '5%:all_reduce' is not a limit ~ [OPERATION:][
+        --max-time 80us:all_reduce: --max-time '80us:all_reduce' is not a limit ~ [OPERATION:]
+        --min-busbw 3GB/s:1M-1G: --min-busbw '3GB/s:1M-1G' is not a limit ~ [OPERATION:][SIZES:]
         --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
+        --max-time 1s --op broadcast: --op says what a file of another tool does not ~ leave --op
+        --against b --ranks 9: |not; a and b are runs of commbench ~ leave --ranks out
     """,
     (2, "explain"): """
         barrier --ranks 2: barrier cannot be explained without --time ~ add for example --time 4.2ms
@@ -97,6 +105,7 @@ REFUSED = {
         all_redcue --ranks 8: 'all_redcue' is neither an operation nor a run ~ did you mean all_redu
         frozen --ranks 2: --ranks 2 describes a call of an operation, but all_reduce-barrier is a
         frozen --op gather: all_reduce-barrier has no gather ~ it has all_reduce, barrier
+        frozen --op all_reduce,barrier: --op: unknown operation ~ only one name is taken here
         frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
     """,
     (2, "job"): """
@@ -125,12 +134,14 @@ REFUSED = {
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "history"): """
-        show --op all_gather: no row of results/history.sqlite is chosen
+        show --op all_gather: no row of results/history.sqlite is chosen ~ ; operations: all_reduce;
+        show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
         show --tolerance 300%: --tolerance '300%' is not below 100 %
-        add untimed: |is incomplete
+        add untimed: |is incomplete ~ complete it first
+        add inf.json: inf.json is incomplete: it has faults: result 1 ~ a history takes whole
         forget: which runs are forgotten?
         export --op all: --op: unknown operation 'all'
     """,
@@ -162,6 +173,10 @@ REFUSED = {
     ): "--nodes absent.txt: --nodes 'absent.txt' is no name of a node",
     (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
+    (2, "show"): """
+        ring --op all_gather: |does not; ring is a run of commbench ~ leave --op out
+        a/results.csv --dtype int8: |does not; a/results.csv is a run of commbench
+    """,
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
         --params many: --params 'many' is no number of parameters
@@ -172,7 +187,7 @@ REFUSED = {
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance '200%' is not below 100 %
         --format table: --format: unknown format 'table'
-        --params 1M -o buckets: --output buckets has no ending
+        --params 1M -o buckets: --output buckets has no ending ~ .json, .png, .svg, .pdf, or give
     """,
     (2, "expect"): """
         : no hardware is given
@@ -280,6 +295,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(made / place, label, lambda _: steady(1e-4), plan(**more))
     synthetic_run(made / "untimed", "untimed", lambda _: None)
     assert run_commbench(made, "history", "add", "results").code == 0
+    shutil.copy(FROZEN.parent / "foreign" / "nccl-tests-1.json", made / "inf.json")
     (made / "frozen").mkdir()
     shutil.copy(FROZEN, made / "frozen" / "run.jsonl")
     (made / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")

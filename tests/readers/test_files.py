@@ -24,13 +24,21 @@ from commbench.readers.source import ImportHints, SourceText, parse_source
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF\x00\xff\xfe", b"some,csv\n1,2\n", b'{"kind": "header"}\n']
+    ("content", "why", "hint"),
+    [
+        (b"", ": it is empty", "nccl-tests"),
+        (b"\x7fELF\x00\xff\xfe", "", "nccl-tests"),
+        (b"some,csv\n1,2\n", "", "nccl-tests"),
+        (b'{"kind": "header"}\n', "", "nccl-tests"),
+        (b'{"results": [', ": it is not valid JSON", "nccl-tests"),
+        (b'{ "schema": 1, "nccl_version": 0}', ": it is JSON that commbench wrote", "give the run"),
+    ],
 )
-def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_other_files_are_refused(content: bytes, why: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(RecordsError, match="not the output of a tool") as raised:
         read_path(tmp_path / "x")
-    assert "nccl-tests" in raised.value.hint
+    assert raised.value.message.endswith(f"knows{why}") and hint in raised.value.hint
 
 
 def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:

@@ -237,6 +237,8 @@ def test_the_newest_of_several_runs_is_taken_and_said(results: Path) -> None:
     ("text", "message", "hint"),
     [
         ("tr", "'tr' is the start of several labels", "give one of them: tree, trial"),
+        ("20261121-060", "'20261121-060' is the start of several folders", "give one of them: "
+         "20261121-060000-ring, 20261121-060100-tree, 20261121-060200-ring"),
         ("rnig", "there is no file, folder or run 'rnig'", "did you mean ring?"),
         ("zzz", "there is no file, folder or run 'zzz'",
          "give a run folder, its run.jsonl, or a label under results/ (`commbench list`)"),

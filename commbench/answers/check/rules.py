@@ -210,7 +210,9 @@ def parse_rule(name: str, text: str) -> Rule:
         if not equals:
             chosen = field
             kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
-        if not chosen or kind in selected or kind not in _SELECTORS:
+        is_limit = kind == "sizes" and {"%", "/"} & {*chosen}
+        is_last = value[:1].isalpha()  # a name, and no limit
+        if not chosen or kind in selected or kind not in _SELECTORS or is_limit or is_last:
             raise wrong_value(
                 text,
                 "is not a limit",

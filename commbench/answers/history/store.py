@@ -32,6 +32,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
 from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
 from commbench.results.run_folder import RESULTS
+from commbench.results.schema import is_imported
 from commbench.stats import Estimate
 
 HISTORY = RESULTS / "history.sqlite"
@@ -125,7 +126,9 @@ class History:
         a run that is incomplete, has no valid row, or names no host where `node` is empty.
         """
         if run.incomplete:
-            raise UsageError(f"{run.path} is incomplete: {run.incomplete}", "complete it first")
+            is_own = not run.header or not is_imported(run.header)
+            hint = "complete it first" if is_own else "measure again: a history takes whole runs"
+            raise UsageError(f"{run.path} is incomplete: {run.incomplete}", hint)
         rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
         if not rows:
             raise UsageError(f"{run.path} has no valid row", "add another run")
