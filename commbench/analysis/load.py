@@ -22,12 +22,12 @@ from commbench.analysis.columns import (
 )
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, find_run
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def load(
 
     RecordsError says what is wrong; UsageError names the hint that is missing.
     """
-    kind = _kind_of(path)
+    kind = kind_of(path)
     if kind == RESULTS_CSV:
         return _load_results(path, columns)
     if kind:
@@ -193,7 +193,7 @@ def load(
     )
 
 
-def _kind_of(path: Path) -> str:
+def kind_of(path: Path) -> str:
     """What a folder or a file has: JOURNAL, RESULTS_CSV, or _OTHER; empty for nothing."""
     if is_folder(path):
         return next((name for name in (JOURNAL, RESULTS_CSV) if is_file(path / name)), "")
@@ -207,19 +207,6 @@ def _kind_of(path: Path) -> str:
     return RESULTS_CSV if is_csv else _OTHER if is_file(path) else ""
 
 
-def require_another_tool(option: str, names: Sequence[str]) -> None:
-    """Raise UsageError where `option` describes another tool's file, and all these runs are of
-    commbench. What reads a run says that there is none."""
-    try:
-        kinds = {_kind_of(find_run(name)) for name in names}
-    except (RecordsError, UsageError):
-        return
-    if kinds and kinds <= {JOURNAL, RESULTS_CSV}:
-        what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
-        why = f"{option} says what a file of another tool does not; {what} of commbench"
-        raise UsageError(why, f"leave {option} out")
-
-
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     """The run in a folder or journal, or in another tool's file.
 
@@ -227,7 +214,7 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     invalid.
     """
     hints = hints.validate()
-    kind = _kind_of(path) if is_folder(path) or is_file(path) else JOURNAL
+    kind = kind_of(path) if is_folder(path) or is_file(path) else JOURNAL
     if kind == RESULTS_CSV:
         raise _no_samples_error(path)
     if kind != _OTHER:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import UsageError, wrong_value
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.plan.links import parse_peak
 from commbench.readers.source import ImportHints
 from commbench.results import run_folder, schema
@@ -332,6 +332,21 @@ def load_rows(
         return as_loaded_run(_require_run(run), wanted)
     hints = ImportHints(ranks, op, dtype)
     return load(run_folder.find_run(str(run), notify), wanted, hints)
+
+
+def require_another_tool(option: str, names: Sequence[str]) -> None:
+    """Raise UsageError where `option` describes another tool's file, and all these runs are of
+    commbench. What reads a run says that there is none."""
+    from commbench.analysis.load import kind_of
+
+    try:
+        kinds = {kind_of(run_folder.find_run(name)) for name in names}
+    except (RecordsError, UsageError):
+        return
+    if kinds and kinds <= {run_folder.JOURNAL, run_folder.RESULTS_CSV}:
+        what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
+        why = f"{option} says what a file of another tool does not; {what} of commbench"
+        raise UsageError(why, f"leave {option} out")
 
 
 def _require_run(run: Any) -> schema.Run | LoadedRun:

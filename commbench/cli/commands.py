@@ -284,7 +284,7 @@ def _require_meaning(given: Mapping[str, Any], options: Mapping[str, Option]) ->
     hints = [key for key in FILE_HINTS if options.get(key) == FILE_HINTS[key]]
     option = next((f"--{key}" for key in hints if given[key] is not None), "")
     if option:
-        from commbench.analysis.load import require_another_tool
+        from commbench.api.runs import require_another_tool
 
         runs = [given[key] for key, each in options.items() if each.is_argument or key == "against"]
         names = [n for each in runs for n in (each if isinstance(each, list) else [each]) if n]

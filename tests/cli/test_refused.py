@@ -141,7 +141,7 @@ REFUSED = {
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete ~ complete it first
-        add inf.json: inf.json is incomplete: it has faults: result 1 ~ a history takes whole
+        add mpi/inf.json: mpi/inf.json is incomplete: it has faults: result ~ a history takes whole
         forget: which runs are forgotten?
         export --op all: --op: unknown operation 'all'
     """,
@@ -295,7 +295,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(made / place, label, lambda _: steady(1e-4), plan(**more))
     synthetic_run(made / "untimed", "untimed", lambda _: None)
     assert run_commbench(made, "history", "add", "results").code == 0
-    shutil.copy(FROZEN.parent / "foreign" / "nccl-tests-1.json", made / "inf.json")
+    shutil.copy(FROZEN.parent / "foreign" / "nccl-tests-1.json", made / "mpi" / "inf.json")
     (made / "frozen").mkdir()
     shutil.copy(FROZEN, made / "frozen" / "run.jsonl")
     (made / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
