@@ -151,12 +151,6 @@ def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
     return stdev(map(log, medians)) if is_known else None
 
 
-def is_precise(row: ResultRow) -> bool:
-    """Whether the interval of the median is as narrow as its plan asks for."""
-    precision = row.time and row.time.precision
-    return precision is not None and precision <= row.header.plan.precision
-
-
 def _spread(values: Sequence[float]) -> float | None:
     return max(values) / min(values) - 1 if len(values) > 1 and min(values) else None
 

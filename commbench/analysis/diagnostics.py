@@ -291,6 +291,12 @@ def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:
     )
 
 
+def _is_precise(row: ResultRow) -> bool:
+    """Whether the interval of the median is as narrow as its plan asks for."""
+    precision = row.time and row.time.precision
+    return precision is not None and precision <= row.header.plan.precision
+
+
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("above_link", figures.above_link, 1.005),
     _named("unread_variables", figures.unread_variables),
@@ -313,10 +319,10 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
-    _diagnostic("launches", figures.launch_spread, 0.05, QUEUED, is_enough=figures.is_precise),
+    _diagnostic("launches", figures.launch_spread, 0.05, QUEUED, is_enough=_is_precise),
     _diagnostic(
         "rounds", lambda row: figures.launch_spread(row, True), 0.05, QUEUED,
-        is_enough=figures.is_precise,
+        is_enough=_is_precise,
     ),
     _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
