@@ -143,9 +143,8 @@ def gpu_clock_spread(row: ResultRow) -> float | None:
 
 
 def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
-    """The standard deviation of the logarithms of the medians of launches: unlike their range, it
-    does not grow with their number. Where a row has more launches than its plan, they are the
-    rounds of a sweep."""
+    """The standard deviation of the log medians of launches, whose range would grow with their
+    number. Where a row has more launches than its plan, they are the rounds of a sweep."""
     medians, launches = row.launch_medians, row.header.plan.launches
     is_known = len(medians) > 1 and min(medians) and (len(medians) > launches) == are_rounds
     return stdev(map(log, medians)) if is_known else None
