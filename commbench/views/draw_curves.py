@@ -132,6 +132,8 @@ def _notes(
     if shown:
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
         yield f"{text}, of which some end outside a panel" if is_cut else text
+    if any(each.hollow for each in series):
+        yield "Hollow points do not count"
     if beside := [panel.across.name for panel in panels if _side_by_side(panel, has_bands)]:
         yield f"Points of one {beside[0].partition(':')[0]} are side by side"
     beyond = dict.fromkeys(
@@ -164,6 +166,12 @@ def _draw_series(
                         transform=look["transform"])  # fmt: skip
     values = [estimate.value if estimate else nan for _, estimate in series.points]
     axes.plot(places, values, label=pictures.plain(f" {series.name}"), **look)
+    if series.hollow:
+        kept = [
+            v if place in series.hollow else nan for place, v in zip(places, values, strict=True)
+        ]
+        own = pictures.line_properties(series.look._replace(dashes=None, is_hollow=True))
+        axes.plot(places, kept, label="_hollow", **look | own)
     if bad := [place for place, estimate in series.points if estimate is None]:
         cross = pictures.line_properties(CROSS._replace(colour=series.look.colour))
         axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), label="_bad",

@@ -6,7 +6,7 @@ Values are in seconds, bytes, bytes/s, or ratios. Texts are plain; whoever draws
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import ceil, floor, log10
@@ -112,13 +112,14 @@ RANKS = Axis("{:,.0f}".format, "number of ranks")
 
 
 class Series(NamedTuple):
-    """A curve."""
+    """A curve, whose points at the places `hollow` do not count."""
 
     name: str
     look: Look
     points: Sequence[tuple[float, Estimate | None]]
     """By ascending place; None where there is no valid value, which is a gap with a cross."""
     has_band: bool = True
+    hollow: Collection[float] = ()
 
     @property
     def known(self) -> list[tuple[float, Estimate]]:
@@ -287,8 +288,7 @@ class Layout(NamedTuple):
 
 TITLE, TEXT, SMALL = 12.0, 10.0, 9.0
 LONGEST, LONGEST_NAME = 600, 48
-FONT = "DejaVu Sans"
-"""Matplotlib brings it."""
+FONT = "DejaVu Sans"  # matplotlib brings it
 HATCHED: dict[str, Any] = {
     "facecolor": "#f4f4f4", "hatch": "////", "edgecolor": "#a8a8a8", "linewidth": 0.0,
 }  # fmt: skip

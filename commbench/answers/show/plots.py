@@ -253,7 +253,8 @@ def _picture(
         if scale == TIMES or any(c.peak for c in curves.curves if operation in ("", c.operation))
     ]
     return Picture(
-        name, title, " ".join(texts), panels, [*notes, *([] if answer.notes else peaks)],
+        name, title, " ".join(texts or answer.notes), panels,
+        [*notes, *([] if answer.notes else peaks)],
         columns=pictures.columns_for(len(operations)) if is_split else 1,
     )  # fmt: skip
 
@@ -263,10 +264,13 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
     drawn = [c for c in curves.curves if operation in ("", c.operation)]
     drawn = [c for c in drawn if scale == TIMES or c.peak]
     series = [
-        pictures.Series(curves.name(c), curves.look(c), c.times if scale == TIMES else c.busbws)
+        pictures.Series(
+            curves.name(c), curves.look(c), c.times if scale == TIMES else c.busbws,
+            hollow=[row.case.size_bytes for row in c.timed if has_waited(row.queued_share)],
+        )
         for c in drawn
         if c.has_size
-    ]
+    ]  # fmt: skip
     if len({c.operation for c in drawn}) == 1:
         series = [*_published_series(curves, drawn[0], scale), *series]
     marks = [*lines] if scale != TIMES else [

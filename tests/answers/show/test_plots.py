@@ -89,6 +89,9 @@ def test_a_title_has_an_interval_and_no_figure_where_ranks_waited_for_a_core(sha
         )
     pictures = run_pictures([Run("results/made-up", header(wishes, "made-up"), tuple(found), None)])
     titles, waited = [each.title for each in pictures], "Ranks waited for a core most of the time"
+    panels = [panel for each in pictures for panel in each.panels]
+    assert all(panel.series[0].hollow == [1024, 4096] * (share > 0.5) for panel in panels)
+    assert ("Hollow points do not count" in said(require_readable(pictures[0]))) == (share > 0.5)
     if share < 0.5:
         assert re.search(r": up to [\d.]+ GB/s \([\d.]+ … [\d.]+\)$", titles[0])
         assert not any(waited in " ".join(each.notes) for each in pictures)
