@@ -274,16 +274,16 @@ def as_json(gate: GateResult) -> dict[str, Any]:
 
 
 def _row_json(check: RowCheck) -> dict[str, Any]:
+    of_range = {"with_range": check.with_range} if check.with_range else {}
     return {
         "row": check.case.name,
         "operation": check.case.operation,
         "size_bytes": check.case.size_bytes,
         "outcome": check.outcome.replace(" ", "_"),
         "value": check.estimate,
-        "with_range": check.with_range,
         "limit": _limit(check),
         "reason": _reason(check) or None,
-    }
+    } | of_range
 
 
 def gate_junit(gate: GateResult) -> bytes:
@@ -339,11 +339,12 @@ def make_annotations(gate: GateResult) -> list[str]:
 def _csv(gate: GateResult) -> str:
     """Its rows, with the columns of GateResult.frame."""
     names = ("limit", "outcome", "row", "operation", "size_bytes", "reason")
-    parts = [(name, part) for name in ("value", "with_range") for part in ("value", "low", "high")]
+    values = ["value"] + ["with_range"] * any(r.checks.with_range for r in gate.results)
+    parts = [(name, part) for name in values for part in ("value", "low", "high")]
     lines: list[Sequence[Any]] = [("rule", *names, *map(".".join, parts))]
     for result in gate.results:
         for found in map(formats.as_json, map(_row_json, result.checks)):
-            own = [(found[name] or {}).get(part) for name, part in parts]
+            own = [(found.get(name) or {}).get(part) for name, part in parts]
             lines.append((result.rule.title, *map(found.get, names), *own))
     return make_csv(lines)
 

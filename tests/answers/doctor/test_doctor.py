@@ -217,7 +217,8 @@ def test_the_answer_begins_with_what_the_table_shows() -> None:
 
 def test_without_a_problem_the_answer_says_of_which_mode_and_one_launch_has_no_range() -> None:
     request = DoctorOptions(ranks=2, rounds=1, seconds=15.0)
-    once = trials(dict.fromkeys(("plain", "quiet", "batch", "pinned"), (1e-4,)))
+    modes = ("plain", "quiet", "realtime", "batch", "pinned")
+    once = trials(dict.fromkeys(modes, (1e-4,)))
     found = document(checkup(trials=once, request=request))
     assert found.answer[0] == "No problems found with --cpu-mode quiet, the default."
     (*_, effects) = (block for block in found.blocks if isinstance(block, Table))
