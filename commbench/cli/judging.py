@@ -138,12 +138,9 @@ def advise(
     commbench advise mine --params 7B -o buckets.png
     """
     from commbench import api
-    from commbench.views.draw import ENDINGS as PICTURES
+    from commbench.views.draw import is_drawn
 
-    picture = output if output and output.suffix.lower() in PICTURES else None
-    choose_format(
-        format, None if picture else output, endings=ENDINGS | dict.fromkeys(PICTURES, "")
-    )
+    picture = output if is_drawn(output, format) else None
     found = api.advise(*runs, output=picture, **given, notify=print_status)
     if picture:
         print_result(picture)

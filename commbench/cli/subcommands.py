@@ -19,7 +19,7 @@ from commbench.plan.groups import parse_mesh
 from commbench.plan.workload import TOTALS, Workload
 from commbench.results.files import require_new
 from commbench.units import format_count, parse_parameters, parse_size
-from commbench.views.formats import ENDINGS, choose_format, print_or_write
+from commbench.views.formats import choose_format, print_or_write
 
 
 def history_add(runs: list[str], **given: Any) -> None:
@@ -127,13 +127,11 @@ def model_predict(
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
     from commbench.answers.cost.predict_document import warnings_beside
-    from commbench.views.draw import ENDINGS as PICTURES
+    from commbench.views.draw import is_drawn
 
-    is_drawn = output is not None and output.suffix.lower() in PICTURES
-    if not is_drawn:
-        choose_format(format, output, endings=ENDINGS | dict.fromkeys(PICTURES, ""))
+    has_picture = is_drawn(output, format)
     found = api.predict(machine, **given)
-    if is_drawn:
+    if has_picture:
         print_result(found.plot(output).paths[0])
         format = "csv"  # which has no warnings either
     else:

@@ -48,6 +48,9 @@ def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     return make_run(import_text(read_source(path), hints))
 
 
+_OWN_JSON = re.compile(r'\s*\{\s*"schema"\s*:\s*\d')
+
+
 def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The results in the text of another tool's file."""
     is_own = _OWN_JSON.match(source.text)
@@ -68,9 +71,6 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
             "write the results of each tool into a file of its own",
         )
     return IMPORTERS[found[0]].read(source, hints)
-
-
-_OWN_JSON = re.compile(r'\s*\{\s*"schema"')
 
 
 def _why_unknown(text: str) -> str:

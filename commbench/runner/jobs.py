@@ -104,8 +104,7 @@ def make_job(
     """The job that runs `commbench run WORDS`, whose options are `run`.
 
     By default a node has a GPU for each rank if the run needs GPUs and none are among the
-    resources. Raises the error that every
-    rank would raise.
+    resources. Raises the error that every rank would raise.
     """
     backend = BACKENDS.get(run.backend or "")
     device = run.device or (backend.devices[0] if backend else "cpu")

@@ -97,6 +97,7 @@ def bandwidth_with_interval_text(found: Any) -> str:
 
 
 TOO_NOISY = "too noisy"
+TOO_NOISY_TO_COMPARE = f"{TOO_NOISY} to compare"
 """Instead of a ratio whose interval spans more than stats.MOST_SPREAD, and 1."""
 
 
@@ -150,7 +151,7 @@ def times_text(found: Any, how: str = "") -> str:
     """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`, or `too noisy to
     compare`."""
     if how and is_too_noisy(found):
-        return f"{TOO_NOISY} to compare"
+        return TOO_NOISY_TO_COMPARE
     number, *interval = ratio_with_interval_text(found).partition(" (")
     return f"{number} times{how and f' {how}'}{''.join(interval)}"
 

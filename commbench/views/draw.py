@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from commbench.errors import UsageError
 from commbench.results.files import is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
-from commbench.views import draw_curves
+from commbench.views import draw_curves, formats
 from commbench.views import pictures as plot
 
 if TYPE_CHECKING:
@@ -73,6 +73,15 @@ def require_ending(path: Path, others: Iterable[str] = ()) -> None:
             f"{path} has no ending that says how to {'write' if others else 'draw'} it",
             f"end the name with {', '.join(names)} or {last}: {path.with_suffix(ENDINGS[0]).name}",
         )
+
+
+def is_drawn(output: Path | None, format: str | None) -> bool:
+    """Whether a command that writes a text or a picture draws this file; UsageError where its
+    ending is of neither, and no format is given."""
+    if output is not None and output.suffix.lower() in ENDINGS:
+        return True
+    formats.choose_format(format, output, endings=formats.ENDINGS | dict.fromkeys(ENDINGS, ""))
+    return False
 
 
 def names_file(output: Path, others: Iterable[str] = ()) -> bool:

@@ -32,6 +32,7 @@ from commbench.readers.source import ImportHints, SourceText, parse_source
         (b'{"kind": "header"}\n', "", "nccl-tests"),
         (b'{"results": [', ": it is not valid JSON", "nccl-tests"),
         (b'{ "schema": 1, "nccl_version": 0}', ": it is JSON that commbench wrote", "give the run"),
+        (b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "", "commbench workload show"),
     ],
 )
 def test_other_files_are_refused(content: bytes, why: str, hint: str, tmp_path: Path) -> None:

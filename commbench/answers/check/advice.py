@@ -23,6 +23,7 @@ from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import HISTORY
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, UNDECIDED
+from commbench.units import size_end
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -109,7 +110,7 @@ def _texts(
         add = "This run is in the history;"
     case, of_worst = gate.worst and gate.worst.case, ""
     if case:
-        size = f" --size {format_range(*[named_bytes(case)] * 2)}" * bool(named_bytes(case))
+        size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""
         of_worst = f" --op {case.operation}{size}"
     blanks = {
         "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,

@@ -223,7 +223,7 @@ def finding(check: RowCheck) -> str:
     limit = check.rule.limit
     value, interval = (unit.write(check) for unit in _units(limit))
     if value == cells.TOO_NOISY:
-        return f"is {value} to compare"
+        return f"is {cells.TOO_NOISY_TO_COMPARE}"
     of_range = f"; with its range {limit.interval.write(check.with_range)}" * bool(check.with_range)
     return limit.sentence.format(value + cells.in_brackets(interval + of_range))
 

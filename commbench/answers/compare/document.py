@@ -147,7 +147,7 @@ def _why(pooled: PooledRatio, is_told: bool) -> str:
     """Why it has no verdict, or what calls that nothing disturbed add to that; empty where they add
     nothing."""
     if pooled.reason:
-        noisy = f", {cells.TOO_NOISY} to compare" * cells.is_too_noisy(pooled.ratio)
+        noisy = f", {cells.TOO_NOISY_TO_COMPARE}" * cells.is_too_noisy(pooled.ratio)
         return noisy if is_told and pooled.waited else f", {pooled.reason}"
     if not pooled.undisturbed:
         return ""

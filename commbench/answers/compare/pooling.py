@@ -131,7 +131,7 @@ class PooledRatio(NamedTuple):
             alone = cells.ratio_with_interval_text(self.host.without(self.ratio))
             return HOST.format(f"{alone}: {self.without_host}")
         if self.ratio.is_unknown and self.verdict == stats.UNDECIDED:
-            return f"{cells.TOO_NOISY} to compare"
+            return cells.TOO_NOISY_TO_COMPARE
         which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
         return f"beyond the tolerance, but not for {which}" if self.others else ""
 

@@ -205,7 +205,7 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
     if verdict == UNDECIDED and not slower:
         widest = max(each.pooled.ratio for each in pooled)
         times = f"{write(widest)} times between the settings"
-        noisy = f"{cells.TOO_NOISY} to compare"
+        noisy = cells.TOO_NOISY_TO_COMPARE
         return f"{UNDECIDED}, {noisy if cells.is_too_noisy(widest) else times}"
     if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower[:1]):
         times = " to ".join(dict.fromkeys(map(write, (ratios[0], ratios[-1]))))

@@ -113,14 +113,13 @@ def make_hang_error(
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
     beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
     stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
-    return errors.RankError(
-        "; ".join(clauses),
+    hint = (
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
         "long as in its check; check first the host and the link of the rank that is named first"
-        + realtime_hint(cpu_mode)
-        * (symptom in (STOPPED, STOPPED_ALL)),
-        "\n".join(stacks[:MOST_NAMED]),
     )
+    if symptom in (STOPPED, STOPPED_ALL):
+        hint += realtime_hint(cpu_mode)
+    return errors.RankError("; ".join(clauses), hint, "\n".join(stacks[:MOST_NAMED]))
 
 
 def realtime_hint(cpu_mode: str) -> str:
