@@ -14,7 +14,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from commbench.answers.history.history import find_level
+from commbench.answers.history.baseline import find_level
 from commbench.answers.history.steps import find_steps
 from commbench.stats import FAIL, PASS, Estimate, judge
 
@@ -97,9 +97,8 @@ def checked(runs: int, sd: float, times: int, kind: str = "white") -> list[Estim
     for _ in range(times):
         *logs, new = sd * KINDS[kind](rng, runs + 1)
         earlier = series(np.array(logs))
-        fit = find_steps(earlier, tolerance=0.02)
-        half = find_level(earlier, fit).half()
-        value = math.exp(new) / fit.segments[-1].level.value
+        level = find_level(earlier)
+        half, value = level.half(), math.exp(new) / level.time
         found.append(Estimate(value, value * math.exp(-half), value * math.exp(half)))
     return found
 

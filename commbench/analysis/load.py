@@ -54,8 +54,8 @@ class LoadedRun(NamedTuple):
     absent: str = ""
     """Why a case has no row, where it is no run that lacks it but a history."""
     levels: Mapping[Any, Any] | None = None
-    """Of a history the answers.history.history.Level of each case, by its key. The intervals of its
-    rows hold for the ratio to a run: they contain what is unsure in the run."""
+    """Of a history the answers.history.baseline.Level of each case, by its key. The intervals of
+    its rows hold for the ratio to a run: they contain what is unsure in the run."""
     has_run: bool = False
     """Whether it is a history which holds the run that is compared with it."""
 

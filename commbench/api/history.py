@@ -1,4 +1,4 @@
-"""The history of runs from Python, as `commbench.history`: add, list, show, export, forget."""
+"""The history of runs from Python, as `commbench.history`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.rules import Rule
+from commbench.answers.history.baseline import find_baseline
 from commbench.answers.history.document import RunsOfHistory, points_csv
-from commbench.answers.history.history import Trend, find_baseline, find_trend
+from commbench.answers.history.history import Trend, find_trend
 from commbench.answers.history.records import Added, HistoryRun, System
 from commbench.answers.history.store import HISTORY, History, Keep, open_history
 from commbench.api.runs import ignore, load_rows
@@ -25,7 +26,7 @@ from commbench.validation import as_path, with_known_keywords
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
 
-__all__ = ["add", "export", "forget", "list_", "show"]
+__all__ = ["accept", "add", "export", "forget", "list_", "show"]
 
 
 def __dir__() -> list[str]:
@@ -75,7 +76,9 @@ def add(
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
     """The runs of a history in their order in time."""
     with _open(db) as history:
-        return RunsOfHistory(str(history.path), (*history.runs(node or ""),), history.waited())
+        runs, begins = history.runs(node or ""), history.accepted()
+        accepted = {run.id for run in runs if run.placed == begins.get(run.system)}
+        return RunsOfHistory(str(history.path), (*runs,), history.waited(), frozenset(accepted))
 
 
 @with_known_keywords
@@ -115,6 +118,19 @@ def export(
 
 
 @with_known_keywords
+def accept(run: str | int, *, db: str | Path | None = None) -> HistoryRun:
+    """Let the usual level begin with a run, by its number or label: a check against the history
+    compares with it and later runs of the same system. Returns the run."""
+    with _open(db) as history:
+        found = _named(history, history.runs(), str(run))
+        if found[1:]:
+            numbers = list_some([str(each.id) for each in found], 8)
+            raise UsageError(f"{len(found)} runs are called {run!r}", f"name a number: {numbers}")
+        history.accept(found[0])
+        return found[0]
+
+
+@with_known_keywords
 def forget(
     *runs: str | int, node: str | None = None, db: str | Path | None = None
 ) -> list[HistoryRun]:
@@ -125,15 +141,20 @@ def forget(
         known = history.runs(node or "")
         found = {} if runs else {run.id: run for run in known}
         for name in map(str, runs):
-            own = [run for run in known if str(run.id) == name]
-            if not (own := own or [run for run in known if run.label == name]):
-                hint = "`commbench history list` has them"
-                raise RecordsError(f"{history.path} has no run {name!r}", hint)
-            found |= {run.id: run for run in own}
+            found |= {run.id: run for run in _named(history, known, name)}
         if not found:
             raise RecordsError(f"{history.path} has no run of {node!r}", _known(history))
         history.forget([*found.values()])
         return [*found.values()]
+
+
+def _named(history: History, runs: Sequence[HistoryRun], name: str) -> list[HistoryRun]:
+    """The run with this number, or the runs with this label; at least one."""
+    found = [run for run in runs if str(run.id) == name]
+    if not (found := found or [run for run in runs if run.label == name]):
+        hint = "`commbench history list` has them"
+        raise RecordsError(f"{history.path} has no run {name!r}", hint)
+    return found
 
 
 def _chosen(op: str | None, size: str | None, node: str | None) -> Keep:

@@ -28,7 +28,7 @@ FILE_HINTS = {
 }
 """What describes another tool's file."""
 LIMITS = {
-    "against": Option("BASELINE", "An earlier run; `history`: since its last change.", RULE),
+    "against": Option("BASELINE", "An earlier run; `history`: its usual level.", RULE),
     "max_slowdown": Option(
         "[OP:][SIZES:]PERCENT", "How much slower a row may be.  [default: 10% with --against]", RULE
     ),
@@ -323,6 +323,7 @@ HISTORY_SHOW = {
     **AS_DOCUMENT,
     "verbose": switch("Print all rows, also those without a level yet.", OUTPUT),
 }
+HISTORY_ACCEPT = {"run": argument("RUN", "Number or label of a run."), "db": DB}
 HISTORY_FORGET = {
     "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
     "node": Option("NAME", "All runs of this node or cluster."),
@@ -348,6 +349,7 @@ COMMANDS = {
     ),
     "history show": Command("subcommands", HISTORY_SHOW, (f"{_API}.show",), _TREND),
     "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
+    "history accept": Command("subcommands", HISTORY_ACCEPT, (f"{_API}.accept",)),
     "history forget": Command("subcommands", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
     "model fit": Command("subcommands", MODEL_FIT, ("fit_model",), _FIT),

@@ -74,6 +74,22 @@ def history_export(output: Path | None, **given: Any) -> None:
     print_or_write(api.history.export(**given), output)
 
 
+def history_accept(run: str, **given: Any) -> None:
+    """Accept that calls take as long as in a run: the usual level begins there.
+
+    A check against the history compares with what was usual before calls became slower, and so
+    fails until then.
+
+    \b
+    commbench history accept 17
+    """
+    found = api.history.accept(run, **given)
+    print_result(
+        f"{found.system.name}: the usual level begins with run {found.id} "
+        f"({found.time:%Y-%m-%d %H:%M} UTC)"
+    )
+
+
 def history_forget(runs: list[str], **given: Any) -> None:
     """Remove runs from the history, such as those of a trial. Run folders stay.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
         where / "same", "same", lambda case: noisy(case.size_bytes * 1.41e-9, 1),
         started="2026-09-30T06:00:00+00:00", launches=3,
     )  # fmt: skip
+    codes = {
+        run: run_commbench(where, "check", str(run), "--against", "history").code
+        for run in (slow, same)
+    }
+    assert codes == {slow: 1, same: 1}
+    said = run_commbench(where, "check", str(same), "--against", "history").out
+    (number,) = re.findall(r"`commbench history\s+accept\s+(\d+)`", said)
+    accepted = run_commbench(where, "history", "accept", number)
+    assert f"the usual level begins with run {number} (2026-09-13 06:00 UTC)" in accepted.out
     codes = {
         run: run_commbench(where, "check", str(run), "--against", "history").code
         for run in (slow, same)

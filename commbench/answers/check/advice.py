@@ -20,7 +20,7 @@ from commbench.answers.check.gate import (
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.history.document import what_is_unsure
-from commbench.answers.history.store import HISTORY
+from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, UNDECIDED
 from commbench.units import size_end
@@ -122,8 +122,7 @@ def _texts(
 
 def _db(gate: GateResult) -> str:
     """The option that names the history, where it is another one than by default."""
-    path = str(gate.baseline.path) if gate.baseline else ""
-    return "" if path in ("", str(HISTORY)) else f" --db {quote(path)}"
+    return db_option(gate.baseline.path) if gate.baseline else ""
 
 
 def _is_noisy(check: RowCheck) -> bool:

@@ -15,7 +15,8 @@ from commbench.analysis.diagnostics import clearer
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z
-from commbench.answers.history.history import Change, FittedSeries, Level, Trend
+from commbench.answers.history.baseline import Level
+from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import join_words, list_some, span
@@ -270,13 +271,16 @@ class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
     runs: tuple[HistoryRun, ...]
     waited: dict[int, int]
     """How many rows of a run, by its id, do not count, for their ranks waited for a core."""
+    accepted: frozenset[int] = frozenset()
+    """The ids of the runs with which the usual level of a system begins: someone accepted it."""
 
 
 def runs_document(found: RunsOfHistory) -> Document:
     """A row for each run, the newest first."""
     answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
     waited = Column("rows that\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
-    table = Table("", (*RUN_COLUMNS, waited), found.runs[::-1])
+    accepted = Column("accepted", lambda run: "yes" * (run.id in found.accepted), cells.TEXT, 6)
+    table = Table("", (*RUN_COLUMNS, waited, accepted), found.runs[::-1])
     return Document("Runs of a history", (), answer, [table, Items([*notes(found.runs)], "Notes")])
 
 

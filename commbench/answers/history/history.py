@@ -1,5 +1,4 @@
-"""What became slower or faster over the runs of a history, when, and what changed then; and the
-level with which a new run is compared."""
+"""What became slower or faster over the runs of a history, when, and what changed then."""
 
 from __future__ import annotations
 
@@ -8,39 +7,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import exp, hypot, log, sqrt
-from pathlib import Path
+from math import log
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import (
     ALPHA,
-    FEWEST,
     Fit,
     Segment,
     find_steps,
-    own_deviation,
-    single_points,
 )
-from commbench.answers.history.store import HISTORY, History, Keep
-from commbench.output.text import span
+from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
-from commbench.results.schema import OK
-from commbench.stats import Estimate, student_quantile
-from commbench.units import format_count, format_GBps, format_percent
+from commbench.stats import Estimate
+from commbench.units import format_GBps
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
-MOST_NEW = 30
-"""A check tells of a rise of the level for so many runs."""
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 
@@ -290,110 +279,3 @@ def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Differe
         if is_before and found.earliest <= probed[step.latest] + NEAR:
             levels = [part.level for part in fit.segments[number : number + 2]]
             yield Difference(LINK, *(f"{format_GBps(each.value)} GB/s" for each in levels if each))
-
-
-# The level of a history as the baseline of a check.
-
-
-class Level(NamedTuple):
-    """How far a new run of a row may be from the level of a history. Deviations are standard ones,
-    of logarithms."""
-
-    runs: int
-    """Since the last step."""
-    deviation: float
-    """Of single runs, in which what differs within and between runs is."""
-    degrees: int
-    """Of freedom, of this deviation."""
-    usual: float
-    """The deviation of a usual run by its own interval; it is a part of `deviation`."""
-    own: float
-    """By how much more the interval of the new run is wider than that: the square root of the
-    difference of the variances."""
-    least_step: float | None
-    """See Fit."""
-
-    def half(self, more: int = 0) -> float:
-        """Half the 95 % prediction interval of a usual run, by so many more runs."""
-        factor = student_quantile(Z, self.degrees + more)
-        return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
-
-    @property
-    def full_half(self) -> float:
-        """Half the 95 % prediction interval of the new run."""
-        return hypot(self.half(), Z * self.own)
-
-
-def find_baseline(
-    history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
-) -> tuple[LoadedRun, list[str]]:
-    """The level of each row of a run in the runs of the same system that started before it, since
-    its last step, as a run whose intervals are those of the time of this run; and what the history
-    lacks. It has no row for a case with fewer than FEWEST runs. Without a history at `path` it is
-    None."""
-    system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
-    series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
-    few = [each for each in series if sum(point.counts for point in each.points) < FEWEST]
-    fitted = fit_series([each for each in series if each not in few])
-    environments = history.environments() if history and fitted else {}
-    own = {f.case.key(): f for f in fitted}
-    levels = {
-        key: find_level([p.time for p in found.series.points], found.fit, cases[key].time)
-        for key, found in own.items()
-    }
-    rows = [_baseline_row(cases[key], found, levels[key]) for key, found in own.items()]
-    notes = []
-    if history and (missing := len(cases) - len(rows)):
-        notes.append(
-            f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
-            f"on {system.name}, without those whose ranks waited for a core."
-        )
-    absent = f"fewer than {FEWEST} earlier runs count"
-    absent = absent if history else f"there is no history yet at {path}"
-    if any(waited := [sum(not point.counts for point in each.points) for each in few]):
-        absent += f": {span(str, waited)} do not, their ranks waited for a core"
-    notes += [
-        f"The level rose by {format_percent(change.ratio.value - 1)} at "
-        f"{change.run.time:%Y-%m-%d %H:%M} UTC ({format_count(len(change.steps), 'row')}). The run "
-        "is compared with what came after; `commbench history show` says what changed then."
-        for change in find_changes(fitted, environments)
-        if change.ratio.value > 1
-        and change.is_current
-        and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
-    ]
-    name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
-    baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
-    return baseline._replace(has_run=str(run.path.absolute()) in paths), notes
-
-
-def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
-    """The points of other runs that started before."""
-    path, start = str(run.path.absolute()), run.header.started if run.header else ""
-    others = (point for point in points if point.run.path != path)
-    return [point for point in others if not start or point.run.started < start]
-
-
-_MOST = 500.0
-"""Half an interval of logarithms that is not known, as that of a time which may be 0."""
-
-
-def find_level(times: Sequence[Estimate], fit: Fit, new: Estimate | None = None) -> Level:
-    """How far a new run may be from the last level of these times, of at least FEWEST runs."""
-    deviation, degrees = single_points([log(each.value) for each in times], fit.segments)
-    usual = median(sorted(map(own_deviation, times)))
-    own = own_deviation(new) if new else 0.0
-    more = sqrt(max(0.0, own**2 - usual**2))
-    return Level(fit.segments[-1].number, deviation, degrees, usual, more, fit.least_step)
-
-
-def _baseline_row(row: Any, found: FittedSeries, level: Level) -> Any:
-    """The row as it is on the level of the last segment."""
-    assert found.last.level, "a series of FEWEST points has levels"
-    time, factor = found.last.level.value, exp(min(_MOST, level.full_half))
-    other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
-    return row._replace(
-        time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
-        busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
-        queued_share=None, warnings="",
-    )  # fmt: skip

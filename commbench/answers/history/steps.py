@@ -207,6 +207,26 @@ def single_points(logs: Sequence[float], segments: Sequence[Segment]) -> tuple[f
     return max(sqrt(variance), LEAST_NOISE), degrees
 
 
+def slow_end(logs: Sequence[float]) -> int:
+    """How many of the last points of a level are slower than the others, as they are too few for a
+    step, or for one that is certain; 0 where none. Student's t of two samples, with ALPHA
+    for all places together (Bonferroni); at least SHORTEST points are not slower."""
+    import numpy as np
+
+    number, places = len(logs), len(logs) - SHORTEST
+    if places < 1:
+        return 0
+    values = np.array(logs) - np.mean(logs)
+    later = np.arange(1, places + 1)
+    above = np.cumsum(values[::-1])[:places]  # the sum of the last ones, as the sum of all is 0
+    gains = above**2 * number / (later * (number - later))  # what two means explain of the squares
+    rest = np.maximum((values @ values - gains) / (number - 2), LEAST_NOISE**2)
+    scores = np.where(above > 0, np.sqrt(gains / rest), 0.0)
+    best = int(scores.argmax())
+    limit = student_quantile(_NORMAL.inv_cdf(1 - ALPHA / places), number - 2)
+    return best + 1 if scores[best] > limit else 0
+
+
 def _clip(values: Values, deviation: float) -> Values:
     """The values, at most CLIP deviations from the median of their neighbours."""
     import numpy as np

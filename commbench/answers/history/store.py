@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
@@ -60,11 +61,16 @@ CREATE TABLE point (
     queued REAL,
     PRIMARY KEY (series, run)) WITHOUT ROWID;
 """
-
-
+ACCEPTED = "CREATE TABLE IF NOT EXISTS accepted (system TEXT PRIMARY KEY, placed TEXT NOT NULL)"
+"""Made by the first `accept`: earlier versions have none, and read the rest."""
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
 Keep: TypeAlias = Callable[[System, Case], bool]
 """Which series are wanted: by their system and case."""
+
+
+def db_option(path: Path) -> str:
+    """The option that names a history, where it is another one than by default."""
+    return "" if path == HISTORY else f" --db {quote(str(path))}"
 
 
 @contextmanager
@@ -214,6 +220,21 @@ class History:
         with self._translating():
             found = self._do("SELECT id, content FROM environment").fetchall()
         return {own: Recorded(*json.loads(content)) for own, content in found}
+
+    def accept(self, run: HistoryRun) -> None:
+        """Let the usual level of the run's system begin with this run, in place of an earlier one
+        that was accepted."""
+        with self._translating(), self._transaction():
+            self._do(ACCEPTED)
+            values = json.dumps(run.system), run.placed
+            self._do("INSERT OR REPLACE INTO accepted VALUES (?, ?)", values)
+
+    def accepted(self) -> dict[System, str]:
+        """The place of the run with which the accepted level of a system begins."""
+        with self._translating():
+            is_there = self._do("SELECT 1 FROM sqlite_master WHERE name = 'accepted'").fetchone()
+            found = self._do("SELECT * FROM accepted").fetchall() if is_there else []
+        return {System(*json.loads(facts)): placed for facts, placed in found}
 
     def forget(self, runs: Sequence[HistoryRun]) -> None:
         """Remove these runs with all that only they have, in one transaction."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +20,9 @@ from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import verdict
 from commbench.answers.compare.ratio import hold_together
+from commbench.answers.history.baseline import find_baseline
 from commbench.answers.history.document import pictures, sentence
-from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
+from commbench.answers.history.history import LINK, Trend, find_trend
 from commbench.answers.history.store import History
 from commbench.errors import RecordsError, UsageError
 from commbench.results.records import LinkProbe
@@ -213,14 +215,42 @@ def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History)
 
 
 @pytest.mark.usefixtures("launches_alike")
-def test_after_a_step_the_new_level_counts_and_the_check_says_so(history: History) -> None:
-    fill(history, lambda day: 1.3 if day >= 30 else 1.0)
-    gate = check(history, made_run(RUNS, 1.3))
-    assert gate.outcome == "pass"
+@pytest.mark.parametrize("slow", [1, 2, 3, 4, 6, 10, 20])
+def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(history: History, slow: int) -> None:
+    first = 14
+    runs = fill(history, lambda day: 1.3 if day >= first else 1.0, number=first + slow)
+    gate = check(history, made_run(first + slow, 1.3))
+    assert gate.outcome == "fail"
     said = " ".join(gate.text().split())
-    assert "The level rose by 30.6 % at 2026-10-01 00:00 UTC (5 rows)." in said
+    assert "Usual is what runs took before run 15 (2026-09-15 00:00 UTC): since then 5 rows" in said
+    assert re.search(r"since then 5 rows took (2\d|30)\.\d % longer", said)
+    assert "`commbench history accept 15 --db " in said
+    assert check(history, made_run(first + slow, 1.0)).outcome == "pass"
+    accepted = commbench.history.accept(15, db=history.path)
+    assert accepted.path == str(runs[first].path.absolute())
+    assert check(history, made_run(first + slow, 1.3)).outcome == "pass"
+    assert commbench.history.list_(db=history.path).accepted == {15}
+    again = check(history, made_run(first + slow, 1.3 * 1.4))
+    assert again.outcome == "fail" and "accept" not in again.text()
+    commbench.history.accept(1, db=history.path)
+    assert check(history, made_run(first + slow, 1.3)).outcome == "fail"
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_a_lower_level_is_usual_at_once(history: History) -> None:
+    fill(history, lambda day: 1.3 if day < 20 else 1.0)
+    assert check(history, made_run(RUNS, 1.0)).outcome == "pass"
+    assert check(history, made_run(RUNS, 1.3)).outcome == "fail"
     fill(history, lambda day: 1.3 if 20 <= day < 27 else 1.0, label="week", number=RUNS)
     assert check(history, made_run(RUNS, 1.3)).outcome == "fail"
+
+
+def test_only_one_run_is_accepted_at_a_time(history: History) -> None:
+    fill(history, label="daily")
+    with pytest.raises(UsageError, match="40 runs are called 'daily'"):
+        commbench.history.accept("daily", db=history.path)
+    with pytest.raises(RecordsError, match="has no run '99'"):
+        commbench.history.accept(99, db=history.path)
 
 
 def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:

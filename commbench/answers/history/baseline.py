@@ -1,0 +1,175 @@
+"""The usual level of each row of a history, as the baseline of a check.
+
+A check must not take a slowdown that lasts for usual. So a level counts until a lower one follows,
+or until someone accepts a later one: `commbench history accept RUN` begins a new level there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp, hypot, log, sqrt
+from operator import attrgetter
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, NamedTuple
+
+from commbench.analysis.load import LoadedRun
+from commbench.analysis.statistics import Z, median
+from commbench.answers.history import records
+from commbench.answers.history.history import TOLERANCE
+from commbench.answers.history.records import HistoryRun, Point, Series
+from commbench.answers.history.steps import (
+    ALPHA,
+    FEWEST,
+    Segment,
+    find_steps,
+    own_deviation,
+    single_points,
+    slow_end,
+)
+from commbench.answers.history.store import HISTORY, History, db_option
+from commbench.output.text import span
+from commbench.results.schema import OK
+from commbench.stats import Estimate, student_quantile
+from commbench.units import format_count, format_percent
+
+_MOST = 500.0
+"""Half an interval of logarithms that is not known, as that of a time which may be 0."""
+
+
+class Level(NamedTuple):
+    """The usual level of a row, and how far a new run may be from it. Deviations are standard ones,
+    of logarithms."""
+
+    time: float
+    """Seconds."""
+    runs: int
+    """On which it rests."""
+    deviation: float
+    """Of single runs, in which what differs within and between runs is."""
+    degrees: int
+    """Of freedom, of this deviation."""
+    usual: float
+    """The deviation of a usual run by its own interval; it is a part of `deviation`."""
+    own: float
+    """By how much more the interval of the new run is wider than that: the square root of the
+    difference of the variances."""
+    least_step: float | None
+    """See Fit."""
+    end: int
+    """The place of the first run after those of the level: it and later ones are slower."""
+
+    def half(self, more: int = 0) -> float:
+        """Half the 95 % prediction interval of a usual run, by so many more runs."""
+        factor = student_quantile(Z, self.degrees + more)
+        return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
+
+    @property
+    def full_half(self) -> float:
+        """Half the 95 % prediction interval of the new run."""
+        return hypot(self.half(), Z * self.own)
+
+
+def find_baseline(
+    history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
+) -> tuple[LoadedRun, list[str]]:
+    """The usual level of each row of a run in the runs of the same system that started before it,
+    as a run whose intervals are those of the time of this run; and what the history lacks, or which
+    runs are slower. It has no row for a case with fewer than FEWEST runs. Without a history at
+    `path` it is None."""
+    system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
+    found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
+    series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
+    begin = history.accepted().get(system, "") if history else ""
+    rows, levels, slower = [], {}, []
+    few: list[Series] = []
+    for each in series:
+        points, key = [point for point in each.points if point.counts], each.case.key()
+        if len(points) < FEWEST:
+            few.append(each)
+            continue
+        accepted = sum(point.run.placed < begin for point in points)
+        times = [point.time for point in points]
+        level = find_level(times, cases[key].time, accepted, ALPHA / len(series))
+        levels[key] = level
+        rows.append(_baseline_row(cases[key], level))
+        if later := points[level.end :]:
+            slower.append((later[0].run, mean_time(point.time for point in later) / level.time))
+    notes = [*_slower_note(slower, path)]
+    if history and (missing := len(cases) - len(rows)):
+        notes.append(
+            f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
+            f"on {system.name}, without those whose ranks waited for a core."
+        )
+    absent = f"fewer than {FEWEST} earlier runs count"
+    absent = absent if history else f"there is no history yet at {path}"
+    if any(waited := [sum(not point.counts for point in each.points) for each in few]):
+        absent += f": {span(str, waited)} do not, their ranks waited for a core"
+    name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
+    baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
+    return baseline._replace(has_run=str(run.path.absolute()) in paths), notes
+
+
+def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Iterable[str]:
+    """Which runs are slower than usual, by how much, and how to accept that: from the first run
+    that does not count and the ratio of each row."""
+    if found:
+        first = min((run for run, _ in found), key=lambda run: (run.placed, run.id))
+        slower, db = span(format_percent, [ratio - 1 for _, ratio in found]), db_option(path)
+        yield (
+            f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
+            f"since then {format_count(len(found), 'row')} took {slower} longer. `commbench history"
+            f" show{db}` says what changed then, `commbench history accept {first.id}{db}` makes "
+            "it usual."
+        )
+
+
+def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
+    """The points of other runs that started before."""
+    path, start = str(run.path.absolute()), run.header.started if run.header else ""
+    others = (point for point in points if point.run.path != path)
+    return [point for point in others if not start or point.run.started < start]
+
+
+def find_level(
+    times: Sequence[Estimate], new: Estimate | None = None, accepted: int = 0, alpha: float = ALPHA
+) -> Level:
+    """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
+    segment with the lowest level, of those since the place `accepted`, without the last times that
+    are slower than the others."""
+    logs = [log(each.value) for each in times]
+    segments, least = [], None
+    for begin, end in ((0, accepted), (accepted, len(times))):
+        fit = find_steps(times[begin:end], alpha, TOLERANCE)
+        least = fit.least_step
+        for first, last, level in fit.segments:
+            own = begin + first, begin + last
+            level = level or Estimate(mean_time(times[own[0] : own[1] + 1]))
+            segments.append(Segment(*own, level))
+    base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
+    slow = slow_end(logs[base.first :]) if base == segments[-1] else 0
+    if slow and len(times) - slow >= FEWEST:
+        return find_level(times[:-slow], new, accepted, alpha)
+    deviation, degrees = single_points(logs, segments)
+    usual = median(sorted(map(own_deviation, times)))
+    more = sqrt(max(0.0, (own_deviation(new) if new else 0.0) ** 2 - usual**2))
+    assert base.level
+    return Level(
+        base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1
+    )
+
+
+def mean_time(times: Iterable[Estimate]) -> float:
+    """The geometric mean of times."""
+    return geometric_mean(each.value for each in times)
+
+
+def _baseline_row(row: Any, level: Level) -> Any:
+    """The row as it is on its usual level."""
+    time, factor = level.time, exp(min(_MOST, level.full_half))
+    other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
+    return row._replace(
+        time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
+        busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
+        queued_share=None, warnings="",
+    )  # fmt: skip
