@@ -25,9 +25,10 @@ from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
-from commbench.results.files import is_file, is_folder, reading
+from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
+from commbench.results.rounds import read_setting
+from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -194,9 +195,11 @@ def load(
 
 
 def kind_of(path: Path) -> str:
-    """What a folder or a file has: JOURNAL, RESULTS_CSV, or _OTHER; empty for nothing."""
+    """What a folder or a file has: JOURNAL, RESULTS_CSV, FIRST_ROUND, or _OTHER; empty for
+    nothing."""
     if is_folder(path):
-        return next((name for name in (JOURNAL, RESULTS_CSV) if is_file(path / name)), "")
+        names = JOURNAL, RESULTS_CSV, FIRST_ROUND
+        return next((name for name in names if path_exists(path / name)), "")
     with reading(path, RUN_HINT) as file:
         head = file.read(_HEAD_BYTES)
     if path.name == JOURNAL or head.startswith(b'{"kind"'):
@@ -217,6 +220,8 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     kind = kind_of(path) if is_folder(path) or is_file(path) else JOURNAL
     if kind == RESULTS_CSV:
         raise _no_samples_error(path)
+    if kind == FIRST_ROUND:
+        return read_setting(path)
     if kind != _OTHER:
         return _read_journal(path)
     from commbench.readers.registry import import_run

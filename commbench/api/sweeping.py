@@ -42,9 +42,9 @@ def sweep(
     `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
     other keywords are those of `run`: help(commbench.run) explains them. `vary` takes dtype,
     placement, timing, launch, memory, buffers, mesh_order, calls, overlap, p2p_call, pairs, window,
-    imbalance, backend, nccl_option, nproc_per_node and cpu_mode. Every setting is measured `rounds`
-    times; those that could not be are in `failures`. Raises CommbenchError; its `run` is what was
-    measured until then.
+    imbalance, backend, nccl_option, nproc_per_node, cpu_mode and python: a virtual environment, or
+    a Python, with commbench and torch. Every setting is measured `rounds` times; those that could
+    not be are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
     """
 
     def listed(given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def sweep(
 
     def parse(setting: Setting) -> RunOptions:
         values: dict[str, Any] = {}
-        for name, text in setting.options:
+        for name, text in setting.run_options:
             option = VARIED_OPTIONS[name]
             is_number = option.type == int | None and text.isdecimal()
             values[option.name] = int(text) if is_number else text

@@ -198,6 +198,7 @@ def sweep(
     \b
     commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
+    commbench sweep --vary python=old,new --sizes 1K-1M     two environments, such as two torch
     commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
     commbench sweep --resume results/20261121-120000-sweep
     """
@@ -222,8 +223,8 @@ def sweep(
         options = SweepOptions(
             settings=settings,
             runs=tuple(
-                parse_words([*context.args, *(f"--{n}={v}" for n, v in setting.options)], "sweep")
-                for setting in settings
+                parse_words([*context.args, *(f"--{n}={v}" for n, v in each.run_options)], "sweep")
+                for each in settings
             ),
             tolerance=TOLERANCE if within is None else within, output=output, export=export,
             **given,

@@ -88,7 +88,8 @@ def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, Opti
 def _varied() -> str:
     from commbench.runner.run_options import VARIED_OPTIONS
 
-    return f"Option of `commbench run` and its values: {', '.join(VARIED_OPTIONS)}."
+    options = ", ".join(VARIED_OPTIONS)
+    return f"Option of `commbench run` and its values: {options}; or python: environments."
 
 
 SWEEP = {

@@ -17,6 +17,8 @@ from commbench.results import files
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
+FIRST_ROUND = "round-1"
+"""In the folder of a setting of a sweep, the folder of its first run."""
 SWEEP = "sweep.json"
 """The file that describes a sweep in its folder."""
 RESULTS = Path("results")
@@ -72,8 +74,11 @@ def find_sweep(text: str) -> Path | None:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
-    return files.is_file(folder / JOURNAL) or files.is_file(folder / RESULTS_CSV)
+    """Whether a folder is that of a run, or of a setting of a sweep, whose rounds are one."""
+    names = JOURNAL, RESULTS_CSV
+    return any(files.is_file(folder / name) for name in names) or files.is_folder(
+        folder / FIRST_ROUND
+    )
 
 
 def runs_within(folder: Path) -> list[Path]:

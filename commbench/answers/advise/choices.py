@@ -23,7 +23,7 @@ from commbench.answers.compare.ratio import waited_sides
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
-from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.answers.sweep.settings import PYTHON, UNSET, Setting, short_names
 from commbench.host.cpu import cpu_mode_calls
 from commbench.output.text import read_sections
 from commbench.plan.backends import BACKENDS
@@ -95,6 +95,8 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
         elif name == CPU_MODE:
             lines.append(f"commbench run --cpu-mode {value}")
             lines += [f"{line}  # in a program" for line in cpu_mode_calls(value)]
+        elif name == PYTHON:
+            lines.append(f"# run it with {setting.interpreter}")
         elif value != UNSET:
             lines.append(f"# options of ProcessGroupNCCL: {value}")
     return tuple(lines)

@@ -4,7 +4,7 @@ is to know of it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter, mul
 from typing import Any, NamedTuple
 
@@ -207,9 +207,13 @@ def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
 
 
 def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
-    """In how many turns two runs were measured whose launches began at these times. Of launches
-    that began in one second, those with the same numbers in both runs alternate; others have the
-    order of fewest turns."""
+    """In how many turns two runs were measured whose launches began at these times. Each launch is
+    one where both made it before either made its next one, as in a sweep. Of launches that began in
+    one second, those with the same numbers in both runs alternate; others have the order of fewest
+    turns."""
+    both = [*zip(a, b, strict=False)]
+    if len(both) == len(a) == len(b) and all(max(p) < min(q) for p, q in pairwise(both)):
+        return len(a), len(b)
     every = ((at, number, side) for side in (0, 1) for number, at in enumerate((a, b)[side]))
     began: list[int] = []
     for _, same in groupby(sorted(every), itemgetter(0)):

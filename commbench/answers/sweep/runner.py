@@ -16,9 +16,8 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from textwrap import shorten
@@ -29,9 +28,9 @@ from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
 from commbench.errors import Interrupted, RecordsError, unwritable_error
 from commbench.results.files import path_exists, replace_file, why_unreadable
-from commbench.results.journal_reader import read_run
+from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
-from commbench.results.schema import FAILED, Measurement, Run, worse_outcome
+from commbench.results.schema import FAILED, Run
 from commbench.validation import brief, build
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
     """Read every journal of a sweep once, and keep the runs that are complete."""
     found: Rounds = {}
     for number, setting in product(range(1, sweep.rounds + 1), sweep.settings):
-        attempts = _attempts(_round_folder(folder, setting, number))
-        if run := next(filter(None, map(_read_complete, attempts)), None):
+        if run := read_round(folder / setting.slug, number):
             found[setting, number] = run
     return found
 
@@ -192,15 +190,15 @@ def run_missing_rounds(
             progress.finished(f"{head}: skipped, because this setting failed before", "")
             continue
         start = time.monotonic()
-        first = _round_folder(folder, setting, number)
-        earlier = len(_attempts(first))
+        first = round_folder(folder / setting.slug, number)
+        earlier = len(attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
         # What NCCL logs of itself is the same in every round.
         is_known = any(setting == known for known, _ in rounds)
         more = ["--no-nccl-log"] if is_known else []
         more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
         code, failure = run_once(sweep, setting, attempt, more, advance)
-        if run := _read_complete(attempt):
+        if run := read_complete(attempt):
             rounds[setting, number] = run
         elif code in PERMANENT:
             unmeasurable.add(setting)
@@ -229,8 +227,8 @@ def run_once(
             environment[name] = value
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        sys.executable, "-m", "commbench", "run", *sweep.arguments[index], *more, "--launches=1",
-        "--no-plots", "--output", str(folder),
+        setting.interpreter, "-m", "commbench", "run", *sweep.arguments[index], *more,
+        "--launches=1", "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -283,41 +281,6 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         rows = make_rows(run) if run else ()
         found.append(SettingResult(setting, run, rows, len(runs), failure))
     return tuple(found)
-
-
-def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
-    """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
-    case has its worst round's status."""
-    worst: dict[int, Measurement] = {}
-    for number, measurement in ((n, m) for n, run in runs.items() for m in run.measurements):
-        index = measurement.case.index
-        earlier = worst[index].batches if index in worst else ()
-        own = tuple(batch._replace(launch=number - 1) for batch in measurement.batches)
-        found = worse_outcome(worst.get(index), measurement)
-        worst[index] = found._replace(batches=(*earlier, *own))
-    measurements = tuple(worst[index] for index in sorted(worst))
-    first, end = next(iter(runs.values())), [*runs.values()][-1].end
-    header = first.header._replace(label=name)
-    return first._replace(header=header, measurements=measurements, end=end)
-
-
-def _round_folder(folder: Path, setting: Setting, number: int) -> Path:
-    return folder / setting.slug / f"round-{number}"
-
-
-def _attempts(first: Path) -> list[Path]:
-    """The folders of all attempts at a round: `round-1`, then `round-1.2` …"""
-    again = sorted(first.parent.glob(f"{first.name}.*"))
-    return [path for path in (first, *again) if path.exists()]
-
-
-def _read_complete(folder: Path) -> Run | None:
-    """The run in a folder; None where it cannot be read or did not end completely."""
-    try:
-        run = read_run(folder)
-    except RecordsError:
-        return None
-    return run if run.end is not None and run.end.status == "complete" else None
 
 
 def plain_reason(message: str) -> str:

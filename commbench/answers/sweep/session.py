@@ -125,6 +125,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
     import_torch()
     from commbench.worker.groups import make_nccl_options
 
+    swept.require_interpreters(options.settings)
     capabilities = detect_capabilities()
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from commbench.errors import UsageError, closest
+from commbench.errors import UnavailableError, UsageError, closest
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
+from commbench.results.files import is_file
 
+PYTHON = "python"
+"""What varies as an option, but of the process of a run: a virtual environment, or a Python."""
 UNSET = "-"
 """The value that stands for a variable that is not set."""
 MOST_SETTINGS = 256
@@ -43,6 +49,18 @@ class Setting(NamedTuple):
     def name(self) -> str:
         """Its values in words: `NCCL_ALGO=RING NCCL_PROTO unset`."""
         return " ".join(_assignment(*each) for each in self.values)
+
+    @property
+    def run_options(self) -> tuple[tuple[str, str], ...]:
+        """The options that `commbench run` takes."""
+        return tuple(each for each in self.options if each[0] != PYTHON)
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs it."""
+        given = Path(dict(self.options).get(PYTHON, sys.executable))
+        inner = given / "bin" / "python"
+        return str(inner if is_file(inner) else given)
 
     def as_json(self) -> str:
         """Its name."""
@@ -76,13 +94,14 @@ def make_settings(
         if not NAME.fullmatch(name) or any("\0" in value for value in values):
             hint = "a name has letters, digits and '_', and a value has no NUL byte"
             raise UsageError(f"{name!r} cannot be an environment variable", hint)
+    known = (*VARIED_OPTIONS, PYTHON)
     flags = {name: option.flag[2:] for name, option in RUN_OPTIONS.items()}
     options = {flags.get(name.replace("-", "_"), name): texts for name, texts in options.items()}
-    if fixed := [name for name in options if name not in VARIED_OPTIONS]:
-        hint = f"these can: {', '.join(VARIED_OPTIONS)}; --env varies environment variables"
+    if fixed := [name for name in options if name not in known]:
+        hint = f"these can: {', '.join(known)}; --env varies environment variables"
         if fixed[0] in flags.values():
             raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
-        if close := closest(fixed[0], VARIED_OPTIONS):
+        if close := closest(fixed[0], known):
             hint = f"did you mean --vary {close}? `commbench sweep --help` lists those that can"
         raise UsageError(f"unknown option to vary {fixed[0]!r}", hint)
     count = prod(map(len, [*variables.values(), *options.values()]))
@@ -95,6 +114,26 @@ def make_settings(
     ]
     number = len(variables)
     return tuple(Setting(each[:number], each[number:]) for each in product(*named))
+
+
+def require_interpreters(settings: Sequence[Setting]) -> None:
+    """Raise UsageError for a varied Python that is none, UnavailableError for one without commbench
+    or torch."""
+    needs = "import commbench, importlib.util as u; raise SystemExit(not u.find_spec('torch'))"
+    for setting in settings:
+        if PYTHON not in (values := dict(setting.options)):
+            continue
+        named = f"--vary {PYTHON}={values[PYTHON]}"
+        try:
+            ended = subprocess.run([setting.interpreter, "-c", needs], capture_output=True)
+        except OSError as error:
+            hint = "name the folder of a virtual environment, or a Python"
+            raise UsageError(
+                f"{named}: cannot run {setting.interpreter}: {error.strerror}", hint
+            ) from None
+        if ended.returncode:
+            why = f"{named} cannot import commbench and torch"
+            raise UnavailableError(why, "install both there")
 
 
 def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:

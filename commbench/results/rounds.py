@@ -1,0 +1,73 @@
+"""The rounds of a sweep: the runs of one setting, each in a folder of its own, as launches of one
+run.
+
+    SETTING/round-1            the run of the first round
+    SETTING/round-1.2          the second attempt at it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from commbench.errors import RecordsError
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import FIRST_ROUND
+from commbench.results.schema import COMPLETE, Measurement, Run, worse_outcome
+
+
+def round_folder(setting: Path, number: int) -> Path:
+    """The folder of the first attempt at a round, counted from 1."""
+    return setting / FIRST_ROUND.replace("1", str(number))
+
+
+def attempts(first: Path) -> list[Path]:
+    """The folders of all attempts at a round, by that of the first one."""
+    again = sorted(first.parent.glob(f"{first.name}.*"))
+    return [path for path in (first, *again) if path.exists()]
+
+
+def read_round(setting: Path, number: int) -> Run | None:
+    """The complete run of a round; None where there is none."""
+    every = attempts(round_folder(setting, number))
+    return next(filter(None, map(read_complete, every)), None)
+
+
+def read_complete(folder: Path) -> Run | None:
+    """The run in a folder; None where it cannot be read or did not end completely."""
+    try:
+        run = read_run(folder)
+    except RecordsError:
+        return None
+    return run if run.end is not None and run.end.status == COMPLETE else None
+
+
+def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
+    """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
+    case has its worst round's status."""
+    worst: dict[int, Measurement] = {}
+    for number, measurement in ((n, m) for n, run in runs.items() for m in run.measurements):
+        index = measurement.case.index
+        earlier = worst[index].batches if index in worst else ()
+        own = tuple(batch._replace(launch=number - 1) for batch in measurement.batches)
+        found = worse_outcome(worst.get(index), measurement)
+        worst[index] = found._replace(batches=(*earlier, *own))
+    measurements = tuple(worst[index] for index in sorted(worst))
+    first, end = next(iter(runs.values())), [*runs.values()][-1].end
+    header = first.header._replace(label=name)
+    return first._replace(header=header, measurements=measurements, end=end)
+
+
+def read_setting(folder: Path) -> Run:
+    """All complete rounds in the folder of a setting as one run; RecordsError where none is."""
+    numbers = {path.name.partition(".")[0].rpartition("-")[2] for path in folder.glob("round-*")}
+    every = ((n, read_round(folder, n)) for n in sorted(map(int, filter(str.isdecimal, numbers))))
+    runs = {number: run for number, run in every if run}
+    if not runs:
+        raise RecordsError(
+            f"no round in {folder} is complete", "`commbench sweep --resume` goes on"
+        )
+    found = merge_rounds(runs, folder.name)
+    header = found.header._replace(plan=found.header.plan.extended(len(runs)))
+    starts = tuple(run.header.started for run in runs.values())
+    return found._replace(path=str(folder), header=header, launches=len(runs), starts=starts)
