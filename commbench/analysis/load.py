@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile, zip_longest
 from math import isclose
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from commbench.analysis.columns import (
     written_values,
 )
 from commbench.analysis.csv_file import read_results
+from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
@@ -124,9 +124,7 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
     if not run.end or run.end.status != schema.COMPLETE:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
-    found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
-    values = attrgetter(*(COLUMNS[name].field for name in names))
-    ours, theirs = ([values(row) for row in rows] for rows in (found, kept))
+    ours, theirs = as_loaded_run(run, names).rows, read_results(beside, names)
     known = [any(value not in (None, "") for value in each) for each in zip(*theirs, strict=True)]
     nothing = (None,) * len(names)
     for number, both in enumerate(zip_longest(ours, theirs, fillvalue=nothing), start=1):
@@ -240,15 +238,12 @@ def _no_samples_error(path: Path) -> RecordsError:
     )
 
 
-_KIND = attrgetter(*(name for name in KEY if name != "size_bytes"))
-
-
 def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
     """The index of each row by its values in KEY, without the size, and its size. Raises
     RecordsError where two are the same."""
     kinds: dict[tuple[Any, ...], dict[int, int]] = {}
     for index, row in enumerate(run.rows):
-        first = kinds.setdefault(_KIND(row), {}).setdefault(row.size_bytes, index)
+        first = kinds.setdefault(kind_values(row), {}).setdefault(row.size_bytes, index)
         if first != index:
             where = f"rows {first + 1} and {index + 1}"
             if run.run is None:
@@ -266,14 +261,14 @@ def match_rows(a: LoadedRun, b: LoadedRun) -> tuple[array[int], array[int], arra
     first, second = index_rows(a), index_rows(b)
     in_a, in_b, only_a, only_b = (array("q") for _ in range(4))
     for index, row in enumerate(a.rows):
-        other = second.get(_KIND(row), {}).get(row.size_bytes)
+        other = second.get(kind_values(row), {}).get(row.size_bytes)
         if other is None:
             only_a.append(index)
         else:
             in_a.append(index)
             in_b.append(other)
     for index, row in enumerate(b.rows):
-        if row.size_bytes not in first.get(_KIND(row), {}):
+        if row.size_bytes not in first.get(kind_values(row), {}):
             only_b.append(index)
     return in_a, in_b, only_a, only_b
 
