@@ -99,7 +99,7 @@ _LASTING = tuple(
 _ROUNDING = 2e-6
 
 
-def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+def distinct_names(runs: Sequence[schema.Run | LoadedRun]) -> list[str]:
     """A name for each run; with its path where two runs have the same name."""
     names = [run.name for run in runs]
     return [
