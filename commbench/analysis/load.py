@@ -147,7 +147,7 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
-    labels = {row.label for row in rows} - {""} if "label" in columns else set()
+    labels = {row.label for row in rows} - {""}
     name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
     label = labels.pop() if len(labels) == 1 else name
     end = _end_of_rows(file, rows if "stop_reason" in columns else ())

@@ -42,6 +42,8 @@ COMPARED = (
     "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
+CHECKED = (*COMPARED, "wrong", "stop_reason")
+"""Those that a check needs, and a fleet."""
 
 
 def _of_side(side: str, name: str) -> Callable[[ratio.ComparedRow], Any]:
