@@ -176,8 +176,6 @@ def _compare(
 
 def _column(run: LoadedRun, name: str) -> str:
     """The values of a column, each once; empty where it has none."""
-    if name not in run.columns:
-        return ""
     values = {getattr(row, name) for row in run.rows} - {None, ""}
     return ", ".join(sorted(str(value) if name in TEXTS else f"{value:g}" for value in values))
 

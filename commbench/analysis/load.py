@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile, zip_longest
 from math import isclose
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from commbench.analysis.columns import (
     written_values,
 )
 from commbench.analysis.csv_file import read_results
+from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
@@ -100,7 +100,7 @@ _LASTING = tuple(
 _ROUNDING = 2e-6
 
 
-def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+def distinct_names(runs: Sequence[schema.Run | LoadedRun]) -> list[str]:
     """A name for each run; with its path where two runs have the same name."""
     names = [run.name for run in runs]
     return [
@@ -125,9 +125,7 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
     if not run.end or run.end.status != schema.COMPLETE:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
-    found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
-    values = attrgetter(*(COLUMNS[name].field for name in names))
-    ours, theirs = ([values(row) for row in rows] for rows in (found, kept))
+    ours, theirs = as_loaded_run(run, names).rows, read_results(beside, names)
     known = [any(value not in (None, "") for value in each) for each in zip(*theirs, strict=True)]
     nothing = (None,) * len(names)
     for number, both in enumerate(zip_longest(ours, theirs, fillvalue=nothing), start=1):
@@ -150,7 +148,7 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
-    labels = {row.label for row in rows} - {""} if "label" in columns else set()
+    labels = {row.label for row in rows} - {""}
     name = file.absolute().parent.name if file.name == RESULTS_CSV else file.stem
     label = labels.pop() if len(labels) == 1 else name
     end = _end_of_rows(file, rows if "stop_reason" in columns else ())
@@ -245,15 +243,12 @@ def _no_samples_error(path: Path) -> RecordsError:
     )
 
 
-_KIND = attrgetter(*(name for name in KEY if name != "size_bytes"))
-
-
 def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
     """The index of each row by its values in KEY, without the size, and its size. Raises
     RecordsError where two are the same."""
     kinds: dict[tuple[Any, ...], dict[int, int]] = {}
     for index, row in enumerate(run.rows):
-        first = kinds.setdefault(_KIND(row), {}).setdefault(row.size_bytes, index)
+        first = kinds.setdefault(kind_values(row), {}).setdefault(row.size_bytes, index)
         if first != index:
             where = f"rows {first + 1} and {index + 1}"
             if run.run is None:
@@ -271,14 +266,14 @@ def match_rows(a: LoadedRun, b: LoadedRun) -> tuple[array[int], array[int], arra
     first, second = index_rows(a), index_rows(b)
     in_a, in_b, only_a, only_b = (array("q") for _ in range(4))
     for index, row in enumerate(a.rows):
-        other = second.get(_KIND(row), {}).get(row.size_bytes)
+        other = second.get(kind_values(row), {}).get(row.size_bytes)
         if other is None:
             only_a.append(index)
         else:
             in_a.append(index)
             in_b.append(other)
     for index, row in enumerate(b.rows):
-        if row.size_bytes not in first.get(_KIND(row), {}):
+        if row.size_bytes not in first.get(kind_values(row), {}):
             only_b.append(index)
     return in_a, in_b, only_a, only_b
 

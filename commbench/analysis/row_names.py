@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
 
 _FIELDS = tuple(d.field for d in DIMENSIONS if d.field != "size_bytes")
-_kind = attrgetter(*_FIELDS)
+kind_values = attrgetter(*_FIELDS)
+"""The values of a case, or of a named tuple of columns of results.csv, without its size."""
 _Kind = TypeVar("_Kind", bound=Hashable)
 LONGEST = 40
 """Characters of the names of rows in a line; what is longer is cut."""
@@ -49,6 +50,11 @@ def named_bytes(row: Any) -> int:
     return row.size_bytes if OPERATIONS[row.operation].has_data else 0
 
 
+def case_of_kind(kind: tuple[Any, ...]) -> Case:
+    """A case of a kind, with index, size and count 0."""
+    return Case(index=0, size_bytes=0, count=0, **dict(zip(_FIELDS, kind, strict=True)))
+
+
 def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: int) -> str:
     """The names of some rows of `every` row: cases, or named tuples of columns of results.csv.
 
@@ -56,11 +62,7 @@ def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: int) -> str:
     rows`.
     """
     sizes_of_all = _sizes_by_kind(every)
-    cases = {
-        kind: Case(index=0, size_bytes=0, count=0, **dict(zip(_FIELDS, kind, strict=True)))
-        for kind in sizes_of_all
-    }
-    titles = short_titles(cases)
+    titles = short_titles({kind: case_of_kind(kind) for kind in sizes_of_all})
     text = named = ""
     more = 0
     for kind, sizes in _sizes_by_kind(rows).items():
@@ -83,7 +85,7 @@ def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
     """The sizes of each kind of case; the kind as the values of its dimensions."""
     kinds: dict[tuple[Any, ...], set[int]] = {}
     for row in rows:
-        kinds.setdefault(_kind(row), set()).add(named_bytes(row))
+        kinds.setdefault(kind_values(row), set()).add(named_bytes(row))
     return kinds
 
 

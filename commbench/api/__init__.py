@@ -208,9 +208,9 @@ def check(
     compared.
     """
     from commbench.answers.check.expected import PUBLISHED
-    from commbench.answers.check.gate import CHECKED, check
+    from commbench.answers.check.gate import check
     from commbench.answers.check.rules import LIMITS, Rule, select_rules
-    from commbench.answers.compare.comparison import require_comparable, require_two_runs
+    from commbench.answers.compare import comparison
 
     if undecided is not None:
         choose("--undecided", undecided, {PASS: None, FAIL: None})
@@ -229,7 +229,9 @@ def check(
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     elif not all(isinstance(rule, Rule) for rule in rules):
         raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
-    read = partial(load_rows, columns=CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    read = partial(
+        load_rows, columns=comparison.CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify
+    )
     checked = read(run)
     hardware = None
     if expect is not None:
@@ -247,10 +249,10 @@ def check(
     else:
         baseline = None if against is None else read(against)
         if baseline is not None:
-            require_two_runs(checked, baseline)
+            comparison.require_two_runs(checked, baseline)
     result = check(
         checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
     )
     if result.comparison and (against != HISTORY or result.comparison.rows):
-        require_comparable([result.comparison], force)
+        comparison.require_comparable([result.comparison], force)
     return result

@@ -20,7 +20,7 @@ from commbench.analysis.statistics import launch_degrees
 from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule, unmatched
 from commbench.answers.compare import ratio
-from commbench.answers.compare.comparison import COMPARED, Comparison, compare
+from commbench.answers.compare.comparison import CHECKED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
@@ -31,8 +31,6 @@ from commbench.stats import FAIL, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimat
 from commbench.units import format_count
 from commbench.views.formats import Result
 
-CHECKED = (*COMPARED, "wrong", "stop_reason")
-"""The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
 NO_VERDICT = "no verdict"

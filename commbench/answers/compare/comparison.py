@@ -22,11 +22,11 @@ from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.analysis.row_names import case_of_kind, kind_values
 from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
-from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Batch, Run
@@ -42,6 +42,8 @@ COMPARED = (
     "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
+CHECKED = (*COMPARED, "wrong", "stop_reason")
+"""Those that a check needs, and a fleet."""
 
 
 def _of_side(side: str, name: str) -> Callable[[ratio.ComparedRow], Any]:
@@ -64,7 +66,7 @@ COLUMNS: dict[str, Callable[[ratio.ComparedRow], Any]] = {
     **{
         name.replace("_", f"_{side}_", 1): _of_side(side, name)
         for side in "ab"
-        for name in ("time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps")
+        for name in (*TIMES, "busbw_GBps")
     },
     "ratio": _of_ratio("ratio", "value"),
     "ratio_ci_low": _of_ratio("ratio", "low"),
@@ -247,18 +249,14 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     )
 
 
-_KIND = tuple(name for name in KEY if name != "size_bytes")
-_kind_values = attrgetter(*_KIND)
-
-
 def row_kind(row: Any) -> str:
     """The title of a row's case: what it is without its size."""
-    return _title(_kind_values(row))
+    return _title(kind_values(row))
 
 
 @lru_cache(maxsize=1 << 12)
 def _title(values: tuple[Any, ...]) -> str:
-    return Case(index=0, size_bytes=0, count=0, **dict(zip(_KIND, values, strict=True))).title
+    return case_of_kind(values).title
 
 
 def require_two_runs(a: LoadedRun, b: LoadedRun) -> None:

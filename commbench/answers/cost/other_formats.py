@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
 from commbench.answers.cost import cost_models, observations
 from commbench.answers.cost.machine import FittedModel, Machine
-from commbench.answers.cost.predict import Prediction, Projection, Request, predict
+from commbench.answers.cost.predict import Projection, Request, predict
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan import dtypes, operations
 from commbench.plan.operation import Extent, Operation
@@ -46,13 +46,8 @@ KINETO_DTYPES = {"float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
 on bytes only."""
 
 
-class Timed(NamedTuple):
-    """A time of a call."""
-
-    operation: str
-    world_size: int
-    size_bytes: int
-    time_s: float
+Time: TypeAlias = tuple[str, int, int, float]
+"""Of a call: its operation, ranks, size in bytes, and seconds."""
 
 
 def inputs_of(operation: str, ranks: int) -> int:
@@ -107,47 +102,47 @@ def autoparallel_table(
 def _inductor(projection: Projection) -> str:
     for name in projection.request.operations:
         _require(operations.OPERATIONS[name], ESTIMATED, "Inductor")
-    return inductor_trace(projection.predictions)
+    found = projection.predictions
+    times = [(each.operation, each.world_size, each.size_bytes, each.time_s) for each in found]
+    return inductor_trace(times, "predicted")
 
 
-def inductor_trace(times: Sequence[Timed | Prediction]) -> str:
-    """A trace as of torch.profiler that has nothing but these collectives."""
-    ranks = list(dict.fromkeys(each.world_size for each in times))
+def inductor_trace(times: Sequence[Time], kind: str = "measured") -> str:
+    """A trace as of torch.profiler that has nothing but these collectives. `kind` begins the names
+    of its kernels."""
+    groups = list(dict.fromkeys(ranks for _, ranks, *_ in times))
     trace = {
         "schemaVersion": 1,
         "distributedInfo": {
-            "backend": "nccl", "rank": 0, "world_size": max(ranks, default=1),
-            "pg_count": len(ranks),
+            "backend": "nccl", "rank": 0, "world_size": max(groups, default=1),
+            "pg_count": len(groups),
             "pg_config": [
                 {"pg_name": str(at), "pg_desc": f"{n} ranks", "pg_size": n, "ranks": [*range(n)]}
-                for at, n in enumerate(ranks)
+                for at, n in enumerate(groups)
             ],
         },
-        "traceEvents": list(_kernels(times, ranks)),
+        "traceEvents": list(_kernels(times, kind, groups)),
     }  # fmt: skip
     return json.dumps(trace, allow_nan=False) + "\n"
 
 
-def _kernels(times: Sequence[Timed | Prediction], groups: list[int]) -> Iterator[dict[str, Any]]:
+def _kernels(times: Sequence[Time], kind: str, groups: list[int]) -> Iterator[dict[str, Any]]:
     began = 0.0
-    for each in times:
-        operation = operations.OPERATIONS[each.operation]
-        block, whole = each.size_bytes // each.world_size, each.size_bytes
-        kind = "predicted" if isinstance(each, Prediction) else "measured"
-        for dtype, name in KINETO_DTYPES.items():
+    for name, ranks, size, time_s in times:
+        operation, duration = operations.OPERATIONS[name], 1e6 * time_s
+        for dtype, printed in KINETO_DTYPES.items():
             element = dtypes.DTYPES[dtype].size_bytes
-            duration = 1e6 * each.time_s
             sent, received = (
-                (block if extent is Extent.BLOCK else whole) // element
+                (size // ranks if extent is Extent.BLOCK else size) // element
                 for extent in (operation.send, operation.receive)
             )
             yield {
                 "ph": "X", "cat": "kernel", "name": f"{kind}_{operation.name}", "pid": 0,
                 "tid": 0, "ts": began, "dur": duration,
                 "args": {
-                    "Collective name": operation.torch_call, "dtype": name,
-                    "Group size": each.world_size,
-                    "Process Group Name": str(groups.index(each.world_size)),
+                    "Collective name": operation.torch_call, "dtype": printed,
+                    "Group size": ranks,
+                    "Process Group Name": str(groups.index(ranks)),
                     "In msg nelems": sent,
                     "Out msg nelems": received,
                 },

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS, TIMES, row_type
-from commbench.analysis.environment import NEEDED_FACTS, Recorded, environment_facts
+from commbench.analysis.environment import Recorded, environment_facts
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
+from commbench.answers.compare.comparison import CHECKED
 from commbench.answers.history.history import Change, Trend, find_trend
 from commbench.answers.history.records import HistoryRun, System
 from commbench.answers.history.store import History
@@ -21,11 +22,6 @@ from commbench.results.run_folder import JOURNAL, RESULTS_CSV, find_run, runs_wi
 from commbench.results.schema import OK, Run
 from commbench.validation import brief
 
-COLUMNS = (
-    *KEY, *TIMES, *NEEDED_FACTS, "label", "status", "stop_reason", "wrong", "queued_share",
-    "warnings",
-)  # fmt: skip
-"""The columns that a fleet needs; loading no others is faster."""
 _LARGEST_LIST = 1 << 24
 _NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
 
@@ -55,7 +51,7 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
     found: list[NodeRun] = []
     for each in given:
         if isinstance(each, Run | LoadedRun):
-            found.append(_make(as_loaded_run(each, COLUMNS)))
+            found.append(_make(as_loaded_run(each, CHECKED)))
             continue
         if not isinstance(each, str | Path):
             raise UsageError(f"{brief(each)} is no run", "give Runs, or paths or labels of runs")
@@ -71,7 +67,7 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
     try:
-        return _make(load(path, COLUMNS, hints), name)
+        return _make(load(path, CHECKED, hints), name)
     except RecordsError as error:
         why = f"cannot be read: {error.message}"
         return NodeRun(name or _path_name(path), str(path), None, why)
@@ -97,7 +93,7 @@ def recorded_nodes(history: History) -> list[NodeRun]:
 
 
 def _recorded(history: History, run: HistoryRun, environment: Recorded) -> NodeRun:
-    system, fields = run.system, row_type(COLUMNS)
+    system, fields = run.system, row_type(CHECKED)
     known = {
         "world_size": system.ranks, "num_nodes": system.nodes, "backend": system.backend,
         "device": system.device, "gpu_shared": int(system.gpu_shared), "label": run.label,
@@ -108,8 +104,8 @@ def _recorded(history: History, run: HistoryRun, environment: Recorded) -> NodeR
         values = known | {name: getattr(case, name) for name in KEY}
         values |= zip(TIMES, point.time, strict=True)
         values["queued_share"] = point.queued_share
-        rows.append(fields(*(values.get(name, "" if name in TEXTS else None) for name in COLUMNS)))
-    loaded = LoadedRun(run.label, Path(run.path), COLUMNS, rows)
+        rows.append(fields(*(values.get(name, "" if name in TEXTS else None) for name in CHECKED)))
+    loaded = LoadedRun(run.label, Path(run.path), CHECKED, rows)
     return NodeRun(node_of(system.node), run.path, loaded, "", run.placed, environment.facts)
 
 

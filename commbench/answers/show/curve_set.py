@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from commbench.analysis.load import distinct_names
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.rows import busbw_of, time_of
@@ -131,10 +132,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     """The curves of runs that have at least so many sizes with a time, and operations without data;
     a run that is given twice counts once."""
     distinct = list({run.path: run for run in runs}.values())
-    labels = [run.name for run in distinct]
     rows = [
-        (run.name if labels.count(run.name) == 1 else f"{run.name} ({run.path})", row)
-        for run in distinct
+        (name, row)
+        for name, run in zip(distinct_names(distinct), distinct, strict=True)
         if not run.header.plan.workload  # replay_pictures draws its steps
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)

@@ -164,10 +164,10 @@ def autoparallel_text(source: LoadedRun) -> str:
 
 def inductor_text(source: LoadedRun) -> str:
     """The trace that Inductor reads, with measured times instead of predicted ones."""
-    from commbench.answers.cost.other_formats import ESTIMATED, Timed, inductor_trace
+    from commbench.answers.cost.other_formats import ESTIMATED, inductor_trace
 
     return inductor_trace([
-        Timed(name, ranks, size, time_s)
+        (name, ranks, size, time_s)
         for (name, ranks), curve in _calls_known_to(ESTIMATED, source).items()
         for size, time_s in curve.points
     ])  # fmt: skip

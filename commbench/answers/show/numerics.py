@@ -13,12 +13,11 @@ from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings
-from commbench.answers.show.rows import time_of
 from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
-from commbench.stats import FASTER, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
+from commbench.stats import FASTER, TOLERANCE, UNDECIDED, Estimate, collect, decide
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -125,11 +124,10 @@ def _row(row: ResultRow) -> NumericsRow:
     measurement, case = row.measurement, row.case
     found = figures.worst_numerics(measurement.numerics)
     assert found is not None
-    times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
     waited = any(has_waited(own.queued_share) for own in (row, row.reference) if own)
     return NumericsRow(
         case, found, figures.launches_difference(measurement.numerics, case.dtype),
-        case.wire_bytes, figures.plain_wire_bytes(case), times,
+        case.wire_bytes, figures.plain_wire_bytes(case), row.form_ratio,
         figures.codec_time(measurement.numerics), figures.paying_speed(measurement), waited,
     )  # fmt: skip
 

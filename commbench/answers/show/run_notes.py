@@ -97,8 +97,7 @@ def run_warnings(
 
 
 def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
-    covered = filter(covers, run.rows) if "warnings" in run.columns else ()
-    named = Counter(row.warnings for row in covered)
+    named = Counter(row.warnings for row in filter(covers, run.rows))
     texts = [({*text.split()}, number) for text, number in named.items()]
     for one in DIAGNOSTICS:
         concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))

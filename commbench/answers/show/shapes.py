@@ -232,9 +232,8 @@ def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
-        case, found = row.case, ratio(time_of(row), time_of(row.reference))
-        if case.call_form.calls_before == 0 and row.reference and found:
-            yield [row, row.reference], case.form, "later", {"ratio": found}
+        if row.case.call_form.calls_before == 0 and row.reference and (found := row.form_ratio):
+            yield [row, row.reference], row.case.form, "later", {"ratio": found}
 
 
 def _times(found: Estimate) -> str:
