@@ -13,7 +13,25 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from math import atan, cos, exp, hypot, inf, log, pi, sin, sqrt
 from statistics import NormalDist
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    np = numpy
+else:
+
+    class _Numpy:
+        def __getattr__(self, name: str) -> Any:
+            import numpy
+
+            found = vars(self)[name] = getattr(numpy, name)
+            return found
+
+    np = _Numpy()
+    """numpy, which is imported when it is used first: that takes longer than many commands do."""
+Array: TypeAlias = "NDArray[Any]"
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

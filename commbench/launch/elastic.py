@@ -60,7 +60,7 @@ def launch(tasks: Sequence[LaunchTask], nodes: NodeConfig, method: str) -> None:
     has_store = nodes.count > 1 and nodes.rank == 0
     raise_nofile_limit(tasks[0].plan, nodes.ranks_per_node, has_store=has_store)
     with open_scratch_dir() as scratch_dir:
-        worker_args = WorkerArgs(tuple(tasks), scratch_dir, nodes.count == 1, os.getpid())
+        worker_args = WorkerArgs(tuple(tasks), scratch_dir, os.getpid())
         node_exit = supervisor.NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)
         try:

@@ -338,16 +338,16 @@ class Case(NamedTuple):
         own, it begins at a multiple of TENSOR_ALIGNMENT."""
         form = self.call_form
         if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
-            return sum(self._kept_bytes(rank))
+            return sum(self.kept_bytes(rank))
         own = 0
         counts = call_forms.split_count(self.tensors, self.count, self.granule_bytes)
         for count, number in Counter(counts).items():
-            kept = self._of_one_tensor(count)._kept_bytes(rank)
+            kept = self._of_one_tensor(count).kept_bytes(rank)
             own += number * sum(-(-size // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT for size in kept)
         flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
         return own + (flat and flat + PAGE)
 
-    def _kept_bytes(self, rank: int) -> tuple[int, ...]:
+    def kept_bytes(self, rank: int) -> tuple[int, ...]:
         """The bytes of each buffer of one tensor; in place there is one."""
         send, receive = self.buffer_bytes(rank)
         return (max(send, receive),) if self.placement == IN_PLACE else (send, receive)

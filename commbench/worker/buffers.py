@@ -7,7 +7,7 @@ earlier case has touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -19,7 +19,7 @@ from commbench.errors import CommbenchError
 from commbench.plan import call_forms, dtypes, pairs, replay
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
-from commbench.plan.operation import IN_PLACE, Peer
+from commbench.plan.operation import IN_PLACE, BlockOrigin, BlockPosition, Operation, Peer
 from commbench.worker.call_forms import make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
@@ -94,6 +94,14 @@ class Buffers(NamedTuple):
         """Whether one tensor is both sent and received."""
         send, receive = self.send, self.receive
         return (send.data_ptr(), send.numel()) == (receive.data_ptr(), receive.numel())
+
+    def results(self, operation: Operation) -> Iterator[tuple[torch.Tensor, BlockOrigin]]:
+        """The blocks of the receive buffer whose content an operation defines, each with the origin
+        of what it must hold."""
+        for number, block in enumerate(self.receive_blocks or ()):
+            at = BlockPosition(self.rank, number, self.ranks, self.root, self.peer)
+            if origin := operation.expected(at):
+                yield block, origin
 
     def on_new_group(self) -> Buffers:
         """The same for the process group that was made last, or for one that is made now."""
@@ -229,10 +237,8 @@ class Arena:
             if _has_several(own):
                 found.append(_align(own.piece_bytes(rank) + ALIGNMENT, ALIGNMENT))
                 continue
-            sizes = [_align(size, ALIGNMENT) for size in own.buffer_bytes(rank)]
-            is_one = own.placement == IN_PLACE
-            guards = (2 if is_one else 3) * _guard_bytes(own)
-            found.append((max(sizes) if is_one else sum(sizes)) + guards)
+            sizes = [_align(size, ALIGNMENT) for size in own.kept_bytes(rank)]
+            found.append(sum(sizes) + (len(sizes) + 1) * _guard_bytes(own))
         return found
 
     def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
@@ -326,8 +332,7 @@ class Arena:
         parts, end = [], begin
         for part in case.tensor_cases:
             parts.append(self._buffers(part, view, end, TENSOR_ALIGNMENT))
-            send, receive = part.buffer_bytes(_layout_rank(case, view.rank))
-            kept = (max(send, receive),) if case.placement == IN_PLACE else (send, receive)
+            kept = part.kept_bytes(_layout_rank(case, view.rank))
             end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
         buffers = parts[-1]._replace(several=tuple(parts))
         if not case.call_form.has_flat:

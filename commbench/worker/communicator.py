@@ -335,14 +335,13 @@ def _connect_or_report(
     try:
         connect(comm)
     except (RuntimeError, ValueError) as error:
-        failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
-        if failure.is_secondary:
+        if rank_state.make_failure(error).is_secondary:
             raise
         reason = f"no {plan.backend} communicator: {reason_of(error)}"
         is_reporter = watchdog.report_failure(reason)
         _abort(comm)
         raise UnavailableError(
-            f"rank {rank_context.rank} on {failure.host} could make {reason}",
+            f"rank {rank_context.rank} on {socket.gethostname()} could make {reason}",
             "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host",
             is_reporter=is_reporter,
         ) from error
@@ -354,14 +353,14 @@ def _publish_failure(
     """Publish a failure before this rank leaves its groups, which its peers see as a lost
     connection. A secondary failure first waits for the ranks that failed to be known, and returns
     the diagnosis."""
-    failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
+    failure = rank_state.make_failure(error)
     lost = watchdog.find_lost_ranks() if failure.is_secondary else None
     if lost:
         failure = failure._replace(lost_ranks=lost.message)
     else:
         watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
-        rank_state.record_failure(rank_context.scratch_dir, failure)
+        rank_state.record_failure(rank_context.scratch_dir, rank_context.rank, failure)
     return lost
 
 

@@ -83,7 +83,6 @@ class WorkerArgs(NamedTuple):
     """Launches, one after another in the same processes."""
     scratch_dir: Path
     """A private folder of this launch: the file store, logs and error files."""
-    uses_file_store: bool
     launcher_pid: int
     """Ranks end with this process."""
 
@@ -103,7 +102,7 @@ def worker_main(worker_args: WorkerArgs) -> None:
     scratch_dir = worker_args.scratch_dir
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, ranks, local_rank, local_ranks = (int(os.environ[name]) for name in names)
-    where = f"file:{scratch_dir / 'ranks'}" if worker_args.uses_file_store else "env://"
+    where = f"file:{scratch_dir / 'ranks'}" if ranks == local_ranks else "env://"
     rank_context = RankContext(rank, ranks, local_rank, local_ranks, LOCAL, where, scratch_dir)
     from commbench.worker.rank import run_rank
 

@@ -21,7 +21,6 @@ import torch
 from commbench.plan import compression, operations
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DATA, ROW
-from commbench.plan.operation import BlockPosition
 from commbench.results.records import Numerics
 from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
@@ -132,11 +131,8 @@ def find_errors(result: torch.Tensor, exact: Any) -> Errors:
 def results(case: Case, buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
     """The blocks of the receive buffer that hold a sum, and the number of their first element among
     those that a rank sends."""
-    for number, block in enumerate(buffers.receive_blocks or ()):
-        at = BlockPosition(buffers.rank, number, buffers.ranks, buffers.root)
-        origin = operations.OPERATIONS[case.operation].expected(at)
-        if origin is not None:
-            yield block, origin.block * case.count
+    for block, origin in buffers.results(operations.OPERATIONS[case.operation]):
+        yield block, origin.block * case.count
 
 
 def is_everywhere(case: Case) -> bool:

@@ -47,7 +47,7 @@ def blaming(case: Case) -> Iterator[None]:
     except (errors.CommbenchError, CallError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        if not case.call or make_failure(error, 0, "").is_secondary:
+        if not case.call or make_failure(error).is_secondary:
             raise
         raise CallError(
             f"the call {case.call} raised {type(error).__name__}: {errors.first_line(error)}"

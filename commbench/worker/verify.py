@@ -230,12 +230,9 @@ def results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, flo
     an element may be off."""
     before = 0
     for own, data in parts:
-        for number, block in enumerate(own.receive_blocks or ()):
-            position = operation.BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
-            source = operations.OPERATIONS[data.case.operation].expected(position)
-            if source is not None:
-                start = before + block.storage_offset() - own.receive.storage_offset()
-                yield start, block, data.expected(source), data.tolerance
+        for block, origin in own.results(operations.OPERATIONS[data.case.operation]):
+            start = before + block.storage_offset() - own.receive.storage_offset()
+            yield start, block, data.expected(origin), data.tolerance
         before += own.receive.numel()
 
 

@@ -573,7 +573,7 @@ IN_NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d"
 )  # fmt: skip
 def test_what_nccl_itself_says_is_kept(error: str, reason: str, is_secondary: bool) -> None:
     assert reason_of(RuntimeError(error)) == reason
-    failure = make_failure(RuntimeError(error), 3, "node7")
+    failure = make_failure(RuntimeError(error))
     assert (failure.text, failure.is_secondary) == (f"RuntimeError: {reason}", is_secondary)
 
 

@@ -24,20 +24,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.fit import factor_above, fit_sizes
 from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
-from commbench.stats import Estimate
+from commbench.stats import Array, Estimate, np
 from commbench.units import format_bytes
 from commbench.views.formats import fields_of
-
-if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import Generator
 
 REPLICATES = 200
 """Columns of drawn times; the ends of a 95 % interval are then known to about one of a hundred."""
@@ -91,8 +87,6 @@ class TimeTable(NamedTuple):
 
     def draw(self, seed: int = 0) -> Draw:
         """The table with its replicates."""
-        import numpy as np
-
         chance = np.random.default_rng(seed)
         times = np.array([time.value * draw_factors(time, chance) for time in self.times])
         busy = self.busy.draw(seed + 1) if self.busy else None
@@ -102,15 +96,13 @@ class TimeTable(NamedTuple):
 class Draw(NamedTuple):
     """The times of a table, in replicates."""
 
-    sizes: ndarray
-    times: ndarray
+    sizes: Array
+    times: Array
     """Seconds: a row for each size, a column for each replicate; column 0 has the medians."""
     busy: Draw | None = None
 
-    def at(self, size_bytes: float) -> ndarray:
+    def at(self, size_bytes: float) -> Array:
         """Seconds of a call of that size, for each replicate."""
-        import numpy as np
-
         place = int(np.searchsorted(self.sizes, size_bytes))
         if place == 0:
             return np.asarray(self.times[0])
@@ -125,7 +117,7 @@ class Draw(NamedTuple):
         found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(2))
         return np.asarray(np.maximum(found, self.times[-1]))
 
-    def busy_at(self, size_bytes: float) -> ndarray:
+    def busy_at(self, size_bytes: float) -> Array:
         """Seconds that a call of that size takes after another one, without a pause: as `at` where
         that was not measured, or not at such sizes."""
         busy = self.busy
@@ -134,22 +126,18 @@ class Draw(NamedTuple):
         return busy.at(size_bytes)
 
 
-def draw_factors(found: Estimate, chance: Generator) -> ndarray:
+def draw_factors(found: Estimate, chance: np.random.Generator) -> Array:
     """Drawn values over the value itself: log-normal with its interval; the first is 1. All are 1
     where the interval is not known."""
-    import numpy as np
-
     sigma = log(found.high / found.low) / (2 * Z) if found.low and found.high else 0.0
     factors = np.exp(sigma * chance.standard_normal(REPLICATES))
     factors[0] = 1.0
     return np.asarray(factors)
 
 
-def interval(replicates: ndarray) -> Estimate:
+def interval(replicates: Array) -> Estimate:
     """The value of column 0 with the interval of the replicates; no interval where they are all the
     same, because that of no row is known."""
-    import numpy as np
-
     low, high = np.percentile(replicates, (2.5, 97.5))
     value = float(replicates[0])
     if np.ptp(replicates) <= 1e-12 * value:
@@ -257,11 +245,9 @@ def find_buckets(
     """The best bucket size of DistributedDataParallel: that in use, or one of those that lie within
     the measured sizes. `now_bytes` is the bucket_cap_mb in use; None: torch's default, 25 MiB with
     a first bucket of 1 MiB. Raises UsageError where the size in use makes too many buckets."""
-    import numpy as np
-
     draw = table.draw()
 
-    def run(cap: int, first: int) -> tuple[BucketTime, ndarray, list[int]]:
+    def run(cap: int, first: int) -> tuple[BucketTime, Array, list[int]]:
         sizes = cut(step, cap, first)
         times = pass_times(draw, sizes, step, slowdown)
         return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
@@ -342,10 +328,8 @@ def cut(step: Step, cap: int, first: int) -> list[int]:
     return sizes
 
 
-def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> ndarray:
+def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> Array:
     """Seconds until all is computed and all buckets have been sent, for each replicate."""
-    import numpy as np
-
     times = {size: (draw.at(size), draw.busy_at(size)) for size in {*sizes}}
     both, alone_after = 1 + slowdown.communication, 1 + slowdown.computation
     now = np.zeros_like(times[sizes[0]][0])  # seconds since the beginning

@@ -37,36 +37,6 @@ WITHIN, ACROSS = "within a host", "across hosts"
 GROUP_KINDS = (WITHIN, ACROSS)
 
 
-class Shape(NamedTuple):
-    """What steps and bytes on the wire are computed from."""
-
-    ranks: int
-    ranks_per_node: int
-    """The most ranks of the group on one host."""
-    size_bytes: float
-
-    @property
-    def leaves(self) -> int:
-        """N: hosts where the group spans several, else ranks."""
-        hosts = ceil(self.ranks / self.ranks_per_node)
-        return hosts if hosts > 1 else self.ranks
-
-    @property
-    def rounds(self) -> int:
-        """ceil(log2 n): rounds in which data from one rank can reach all."""
-        return (self.ranks - 1).bit_length()
-
-    @property
-    def depth(self) -> float:
-        """log2 N: the depth of a tree; not rounded, so that the time grows with every rank."""
-        return log2(self.leaves)
-
-    @property
-    def share(self) -> float:
-        """(n-1)/n: the part of S that the blocks of all other ranks are."""
-        return (self.ranks - 1) / self.ranks
-
-
 class Parameter(NamedTuple):
     """A parameter of every model."""
 
@@ -87,27 +57,36 @@ class Term(NamedTuple):
     """What a parameter is multiplied by."""
 
     text: str
-    of: Callable[[Shape], float]
+    of: Callable[[int, int, float], float]
+    """Of n ranks, at most k of them on a host, and S bytes."""
 
 
-NONE = Term("", lambda _: 0.0)
-OTHERS = Term("(n-1)", lambda s: s.ranks - 1)
-TWICE_OTHERS = Term("2(n-1)", lambda s: 2 * (s.ranks - 1))
-ROUNDS = Term("ceil(log2 n)", lambda s: s.rounds)
-TWICE_ROUNDS = Term("2 ceil(log2 n)", lambda s: 2 * s.rounds)
-DEPTH = Term("log2 N", lambda s: s.depth)
-TWICE_DEPTH = Term("2 log2 N", lambda s: 2 * s.depth)
-TREE_AND_RING = Term("(ceil(log2 n) + n-1)", lambda s: s.rounds + s.ranks - 1)
-ALL = Term("S", lambda s: s.size_bytes)
-BLOCKS = Term("(n-1)/n S", lambda s: s.share * s.size_bytes)
-TWICE_BLOCKS = Term("2(n-1)/n S", lambda s: 2 * s.share * s.size_bytes)
-ALL_EACH_ROUND = Term("ceil(log2 n) S", lambda s: s.rounds * s.size_bytes)
-ALL_TWICE_EACH_ROUND = Term("2 ceil(log2 n) S", lambda s: 2 * s.rounds * s.size_bytes)
-HALF_EACH_ROUND = Term("ceil(log2 n) S/2", lambda s: s.rounds * s.size_bytes / 2)
-BLOCKS_OF_HOSTS = Term(
-    "(n-k)/n S", lambda s: max(0, s.ranks - s.ranks_per_node) / s.ranks * s.size_bytes
-)
-"""k ranks are on a host."""
+def _rounds(n: int) -> int:
+    """ceil(log2 n): rounds in which data from one rank can reach all."""
+    return (n - 1).bit_length()
+
+
+def _depth(n: int, k: int) -> float:
+    """log2 N: the depth of a tree; not rounded, so that the time grows with every rank."""
+    hosts = ceil(n / k)
+    return log2(hosts if hosts > 1 else n)
+
+
+NONE = Term("", lambda *_: 0.0)
+OTHERS = Term("(n-1)", lambda n, *_: n - 1)
+TWICE_OTHERS = Term("2(n-1)", lambda n, *_: 2 * (n - 1))
+ROUNDS = Term("ceil(log2 n)", lambda n, *_: _rounds(n))
+TWICE_ROUNDS = Term("2 ceil(log2 n)", lambda n, *_: 2 * _rounds(n))
+DEPTH = Term("log2 N", lambda n, k, _: _depth(n, k))
+TWICE_DEPTH = Term("2 log2 N", lambda n, k, _: 2 * _depth(n, k))
+TREE_AND_RING = Term("(ceil(log2 n) + n-1)", lambda n, *_: _rounds(n) + n - 1)
+ALL = Term("S", lambda _n, _k, s: s)
+BLOCKS = Term("(n-1)/n S", lambda n, _, s: (n - 1) / n * s)
+TWICE_BLOCKS = Term("2(n-1)/n S", lambda n, _, s: 2 * (n - 1) / n * s)
+ALL_EACH_ROUND = Term("ceil(log2 n) S", lambda n, _, s: _rounds(n) * s)
+ALL_TWICE_EACH_ROUND = Term("2 ceil(log2 n) S", lambda n, _, s: 2 * _rounds(n) * s)
+HALF_EACH_ROUND = Term("ceil(log2 n) S/2", lambda n, _, s: _rounds(n) * s / 2)
+BLOCKS_OF_HOSTS = Term("(n-k)/n S", lambda n, k, s: max(0, n - k) / n * s)
 
 
 class CostModel(NamedTuple):
@@ -142,8 +121,8 @@ class CostModel(NamedTuple):
     ) -> tuple[float, float, float]:
         """What each of PARAMETERS is multiplied by, for a group of so many ranks, at most
         `ranks_per_node` of them on a host."""
-        shape = Shape(world_size, ranks_per_node, size_bytes)
-        return 1.0, float(self.steps.of(shape)), float(self.wire.of(shape))
+        at = world_size, ranks_per_node, size_bytes
+        return 1.0, float(self.steps.of(*at)), float(self.wire.of(*at))
 
 
 def _model(*named: Any) -> CostModel:

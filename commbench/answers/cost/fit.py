@@ -19,17 +19,12 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, pairwise
 from math import exp, log2, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import CostModel
 from commbench.answers.cost.machine import Curve, Point
-from commbench.stats import MAD_TO_SD, Estimate, student_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[Any]
+from commbench.stats import MAD_TO_SD, Array, Estimate, np, student_quantile
 
 ROUNDS = 3
 """How often the parameters and the factors of sizes are fitted in turn."""
@@ -53,8 +48,6 @@ SHORTEST_S = 1e-12
 
 def fit_curve(model: CostModel, points: Sequence[Point]) -> Curve:
     """The model with the parameters and the factors of sizes that fit these points."""
-    import numpy as np
-
     times_s = np.array([point.time_s for point in points])
     sizes = np.array([point.size_bytes for point in points])
     distinct, at = np.unique(sizes, return_inverse=True)
@@ -69,37 +62,29 @@ def fit_curve(model: CostModel, points: Sequence[Point]) -> Curve:
     return Curve(model, tuple(parameters.tolist()), tuple(factors))
 
 
-def model_terms(model: CostModel, points: Sequence[Point]) -> Floats:
+def model_terms(model: CostModel, points: Sequence[Point]) -> Array:
     """(points, parameters): what each parameter is multiplied by. Of one size, terms that grow with
     the size are 0: nothing tells them from the others."""
-    import numpy as np
-
     found = np.array([model.terms(*point[:3]) for point in points])
     if len({point.size_bytes for point in points}) == 1:
         found[:, 2] = 0.0
     return found
 
 
-def log_errors(times_s: Floats, fitted_s: Floats) -> Floats:
+def log_errors(times_s: Array, fitted_s: Array) -> Array:
     """log(measured/fitted), at most WORST_LOG_ERROR in size."""
-    import numpy as np
-
-    found: Floats = np.log(np.maximum(times_s, SHORTEST_S) / np.maximum(fitted_s, SHORTEST_S))
+    found: Array = np.log(np.maximum(times_s, SHORTEST_S) / np.maximum(fitted_s, SHORTEST_S))
     return np.clip(found, -WORST_LOG_ERROR, WORST_LOG_ERROR)
 
 
-def curve_errors(curve: Curve, points: Sequence[Point]) -> Floats:
+def curve_errors(curve: Curve, points: Sequence[Point]) -> Array:
     """The errors of a curve at points."""
-    import numpy as np
-
     times_s = np.array([point.time_s for point in points])
     return log_errors(times_s, np.array([curve.time(*point[:3]) for point in points]))
 
 
-def deviation(errors: Floats) -> float:
+def deviation(errors: Array) -> float:
     """The standard deviation of normal errors, by the median of their absolute values."""
-    import numpy as np
-
     return MAD_TO_SD * float(np.median(np.abs(errors)))
 
 
@@ -120,32 +105,26 @@ def factor_above(size_bytes: float, largest: int) -> float:
     return exp(Z * error_above(size_bytes, largest))
 
 
-def likeness(sizes: Floats) -> Floats:
+def likeness(sizes: Array) -> Array:
     """(sizes, sizes): the correlation of their factors before anything is measured."""
-    import numpy as np
-
     doublings = np.log2(np.maximum(sizes, 1))
-    found: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS)
+    found: Array = np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS)
     return found
 
 
-def size_effects(sizes: Floats, at: Floats, errors: Floats) -> Floats:
+def size_effects(sizes: Array, at: Array, errors: Array) -> Array:
     """The logarithms of the factors of sizes, where `errors` are those of points of size sizes[at]:
     the median error of each size, shrunk towards 0 and towards the neighbours as if factors differ
     as much as times do (Rasmussen, Williams: Gaussian Processes for Machine Learning, 2006)."""
-    import numpy as np
-
     counts = np.bincount(at)
     medians = [np.median(errors[at == index]) for index in range(len(sizes))]
     prior = likeness(sizes)
-    found: Floats = prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians))
+    found: Array = prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians))
     return found
 
 
-def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
+def fit_parameters(terms: Array, times_s: Array) -> Array:
     """The parameters of `terms`, (points, parameters), that fit the times: at least 0."""
-    import numpy as np
-
     scaled = terms / times_s[:, None]
     columns = np.sqrt((scaled**2).mean(axis=0))
     columns[columns == 0] = 1.0
@@ -166,15 +145,13 @@ def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
         parameters = least_squares(scaled, weights * turned)
         if is_last and np.abs(parameters - before).max() < CLOSE * before.max():
             break
-    found: Floats = parameters / columns
+    found: Array = parameters / columns
     return found
 
 
-def least_squares(scaled: Floats, weights: Floats) -> Floats:
+def least_squares(scaled: Array, weights: Array) -> Array:
     """The parameters of `scaled @ p = 1` with p >= 0: all of them, if none is negative then, or the
     best set of fewer."""
-    import numpy as np
-
     gram, right = (scaled.T * weights) @ scaled, scaled.T @ weights
     known = [index for index in range(len(right)) if gram[index, index] > 0]
     best, best_gain = np.zeros(len(right)), 0.0
@@ -191,12 +168,10 @@ def least_squares(scaled: Floats, weights: Floats) -> Floats:
     return best
 
 
-def split_variances(uncertainties: Sequence[float], scatter: float) -> tuple[float, Floats]:
+def split_variances(uncertainties: Sequence[float], scatter: float) -> tuple[float, Array]:
     """What the intervals of times know of their errors, as variances of log(time): the part that
     all times of a launch share, which their scatter around a fit does not show, and the rest of
     each."""
-    import numpy as np
-
     variances = np.square(np.array(uncertainties))
     common = max(0.0, float(np.median(variances)) - scatter)
     return common, np.maximum(variances - common, 0.0)
@@ -266,8 +241,6 @@ class SizeCurve(NamedTuple):
 
 def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     """The curve of points of different sizes; None for fewer than FEWEST_OF_RUN."""
-    import numpy as np
-
     ordered = sorted(points, key=lambda point: point.size_bytes)
     if len(ordered) < FEWEST_OF_RUN:
         return None
@@ -300,18 +273,14 @@ def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     return SizeCurve(tuple(_fit_range(ordered[low:high]) for low, high in pairwise(best)))
 
 
-def _line_terms(points: Sequence[Point]) -> tuple[Floats, Floats]:
+def _line_terms(points: Sequence[Point]) -> tuple[Array, Array]:
     """The times; and what the fixed part, and the bytes of the largest size, are multiplied by."""
-    import numpy as np
-
     times_s = np.array([point.time_s for point in points])
     return times_s, np.array([(1.0, point.size_bytes / points[-1].size_bytes) for point in points])
 
 
 def _fit_range(points: Sequence[Point]) -> Range:
     """The range of these points."""
-    import numpy as np
-
     sizes, (times_s, terms) = [point.size_bytes for point in points], _line_terms(points)
     parameters = fit_parameters(terms, times_s)
     errors = np.abs(log_errors(times_s, terms @ parameters))

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost import cost_models, fit, machine
-from commbench.stats import Estimate, collect, student_quantile
+from commbench.stats import Array, Estimate, collect, np, student_quantile
 from commbench.units import format_count
 
 RATIOS = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -53,9 +53,9 @@ class Errors:
 
     candidate: machine.Candidate
     points: Sequence[machine.Point]
-    sizes: fit.Floats
+    sizes: Array
     """The doublings of the measured sizes; empty where they have no factors."""
-    covariance: fit.Floats
+    covariance: Array
     """Of the parameters above 0, of the numbers of ranks and of the sizes."""
     of_new: float
     """The variance of a new time with a new number of ranks around the fit."""
@@ -70,8 +70,6 @@ class Errors:
 
     def variance(self, point: tuple[int, int, float]) -> float:
         """Of log(measured/predicted) at (ranks, ranks per node, size)."""
-        import numpy as np
-
         curve = self.candidate.curve
         own = np.array(curve.parts(*point))
         shares = own[np.array(curve.parameters) > 0] / max(own.sum(), 1e-300)
@@ -88,8 +86,6 @@ class Errors:
     def width(self, *powers: float) -> float:
         """The 95 % interval of the logarithm of a product of the parameters' powers, half of it; of
         those that are 0, nothing is known."""
-        import numpy as np
-
         pairs = zip(powers, self.candidate.curve.parameters, strict=True)
         row = np.array([power for power, value in pairs if value])
         some = slice(len(row))
@@ -134,8 +130,6 @@ class Errors:
 
 def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> Errors:
     """The errors of a candidate by the points that its curve was fitted to."""
-    import numpy as np
-
     curve = candidate.curve
     parameters = np.array(curve.parameters)
     terms = fit.model_terms(curve.model, points) * parameters
@@ -174,7 +168,7 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     )
 
 
-def find_shifts(errors: fit.Floats, groups: Sequence[int]) -> dict[int, float]:
+def find_shifts(errors: Array, groups: Sequence[int]) -> dict[int, float]:
     """The mean errors of groups, such as numbers of ranks, that lie on one side of the fit by more
     than chance (95 %, Student's t) and LEAST_ODD; none where all of them lie on the same side."""
     found = {}
@@ -187,17 +181,15 @@ def find_shifts(errors: fit.Floats, groups: Sequence[int]) -> dict[int, float]:
 
 
 def _solve(
-    design: fit.Floats, errors: fit.Floats, count: int, ranks: int, stiffness: fit.Floats,
+    design: Array, errors: Array, count: int, ranks: int, stiffness: Array,
     known: Sequence[float], ratio: float,
-) -> tuple[float, fit.Floats, float]:  # fmt: skip
+) -> tuple[float, Array, float]:  # fmt: skip
     """Where numbers of ranks have `ratio` times the variance of one time: the restricted
     likelihood, the covariance of the effects, and the variance of a new time with new ranks. The
     first `count` columns of `design` are those of parameters, the next those of numbers of ranks.
 
     The variance of a time is that of the scatter; but with what its ranks share, at least the usual
     one of the times themselves (`known`), and more where that of one time is larger."""
-    import numpy as np
-
     penalty = _NEARLY_FREE * np.eye(design.shape[1])
     penalty[count : count + ranks, count : count + ranks] = np.eye(ranks) / max(ratio, _NEARLY_FREE)
     penalty[count + ranks :, count + ranks :] = stiffness

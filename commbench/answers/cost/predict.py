@@ -25,7 +25,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
-from commbench.stats import Estimate, collect
+from commbench.stats import Estimate, collect, np
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 from commbench.validation import require_within
 from commbench.views.formats import Result
@@ -259,12 +259,10 @@ def _interval_at(
     fitted: FittedModel, host: FittedModel | None, at: tuple[int, int, int]
 ) -> tuple[float, float, float]:
     """The time of a call with the interval of all candidates, not ordered by the size."""
-    from numpy import interp
-
     least = _longest(host.best.curve, at[1], at[1], at[2]) if host else SHORTEST_S
     doublings, uncertainties, residuals = _measured(fitted, at[0], at[1])
     place = log2(max(at[2], 1))
-    measured = float(interp(place, doublings, uncertainties))
+    measured = float(np.interp(place, doublings, uncertainties))
     times, lows, highs = [], [], []
     for errors in candidate_errors(fitted):
         curve = _curve_of_ranks(fitted, errors.candidate.curve, *at[:2])
@@ -273,7 +271,7 @@ def _interval_at(
         times.append(time_s)
         lows.append(time_s / factor)
         highs.append(time_s * factor + errors.unseen_time(at))
-    own = times[0] * exp(interp(place, doublings, residuals))
+    own = times[0] * exp(np.interp(place, doublings, residuals))
     return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
 
 
@@ -311,8 +309,6 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
     """The curve with the factors that measured times of these ranks have, if one differs from it by
     more than LEAST_ODD; else, and for other ranks, the curve itself. The residual of a size is the
     median of three neighbouring ones, since one odd time is chance."""
-    from numpy import interp
-
     points = [each for each in fitted.fitted_points if each[:2] == (world_size, per_node)]
     by_size = collect((p.size_bytes, _residual(curve.time(*p[:3]), p)) for p in points)
     found = [median(by_size[size]) for size in sorted(by_size)]
@@ -323,7 +319,7 @@ def _curve_of_ranks(fitted: FittedModel, curve: Curve, world_size: int, per_node
     every = sorted({*by_size, *(size for size, _ in curve.size_factors)} - {0})
     places = [log2(max(size, 1)) for size in sorted(by_size)]
     factors = (
-        (size, factor_at(curve.size_factors, size) * exp(interp(log2(size), places, medians)))
+        (size, factor_at(curve.size_factors, size) * exp(np.interp(log2(size), places, medians)))
         for size in every
     )
     return curve._replace(size_factors=tuple(factors))

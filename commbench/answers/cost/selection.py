@@ -23,7 +23,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.stats import collect
+from commbench.stats import collect, np
 from commbench.units import parse_size_range
 
 ENOUGH_RANKS = 3
@@ -226,8 +226,6 @@ def fit_points(
 
 def _try(model: CostModel, points: Sequence[Point]) -> Trial:
     """A model that is fitted to all times, and without each number of ranks."""
-    import numpy as np
-
     curve = fit.fit_curve(model, points)
     evidence = intervals.errors_of(Candidate(curve, None), points).evidence
     found, variances, expected = [], [], []
@@ -250,8 +248,6 @@ def _try(model: CostModel, points: Sequence[Point]) -> Trial:
 def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
     """The candidate with the errors of the ranges of sizes that are left out of its fit: of those
     that lie between other sizes, and how much they grow beyond the sizes of a fit."""
-    import numpy as np
-
     found, grown = [], []
     sizes = sorted({point.size_bytes for point in points})
     is_tested = len(points) >= FEWEST_TIMES and len(sizes) > 1

@@ -27,7 +27,7 @@ from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.results.schema import FAILED, WRONG
-from commbench.stats import Estimate, around, collect
+from commbench.stats import Estimate, around, collect, np
 from commbench.units import format_count
 from commbench.views.formats import Result, fields_of
 
@@ -224,19 +224,17 @@ class _GroupJudge:
 
     def nodes(self) -> list[Node]:
         """The verdict about each node."""
-        import numpy
-
         found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
         judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
         alike = format_count(len(judged), "node")
         why = f"{TOO_FEW}: {alike} alike, and {LEAST_NODES} are needed"
         if len(judged) >= LEAST_NODES:
-            logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
-            errors = numpy.array([[*map(_error, found[at])] for at in judged])
+            logs = np.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
+            errors = np.array([[*map(_error, found[at])] for at in judged])
             parts = slow_nodes.make_parts(self._kinds, [*map(named_bytes, self.cases)])
             self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
-            self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
+            self._excess, self._errors = logs - np.array(self._scores.levels), errors
             every, zeros = range(len(self.cases)), [0.0] * len(self.cases)
             reaches = [_pool(every, zeros, own, self._scores).ends[1] for own in errors]
             self.least = max(self._scores.least, self._tolerance, median(reaches) - 1)

@@ -30,14 +30,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import expm1, inf, sqrt
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench import stats
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Values = NDArray[Any]
+from commbench.stats import Array, np
 
 LEAST_NODES = 4
 """Fewer nodes are too few to judge."""
@@ -120,7 +116,7 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
 
 
 def find_slow_nodes(
-    times: Values, errors: Values, parts: Sequence[Part], false_alarms: float
+    times: Array, errors: Array, parts: Sequence[Part], false_alarms: float
 ) -> Scores:
     """The scores of at least LEAST_NODES nodes.
 
@@ -128,52 +124,44 @@ def find_slow_nodes(
     errors, nan where they are not known. `false_alarms` is the probability that any node of a sound
     fleet has a chance of at most `false_alarms`.
     """
-    import numpy
-
-    peers = numpy.ones(len(times), bool)
+    peers = np.ones(len(times), bool)
     while True:  # a second time only where nodes are left out
         values = _part_values(times, errors, parts, peers)
         if not (different := _left_out(values, parts, peers, false_alarms)):
             break
         peers[different] = False
     levels = _median(times[peers])
-    deviation = numpy.nan_to_num(times - levels)
-    means = numpy.column_stack([_mean_of(deviation, part) for part in parts])
+    deviation = np.nan_to_num(times - levels)
+    means = np.column_stack([_mean_of(deviation, part) for part in parts])
     is_slower = 2 * means > -deviation.mean(axis=1, keepdims=True)  # not: faster elsewhere
     chances, found = [], []
-    for deviations in numpy.where(is_slower, _studentize(values, peers), 0.0):
+    for deviations in np.where(is_slower, _studentize(values, peers), 0.0):
         tails = _tails(deviations, parts, peers)
         chances.append(min(1.0, min(tails) * len(times)))
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
-    number = (~numpy.isnan(times[peers])).sum(axis=0).clip(1)
+    number = (~np.isnan(times[peers])).sum(axis=0).clip(1)
     level_errors = stats.MEDIAN_TO_MEAN * scales / number**0.5
     least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
-    least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
+    least = expm1(min(least * float(np.median(scales)), _MOST_LOG))
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
 
 
-def _least_slowdown(
-    inside: Values, parts: Sequence[Part], nodes: int, false_alarms: float
-) -> float:
+def _least_slowdown(inside: Array, parts: Sequence[Part], nodes: int, false_alarms: float) -> float:
     """By how much L of all cases must be above that of the peers, `inside`: so far that its t has
     the probability of false alarms, and further by what 95 % of nodes may be below the mean. That
     node is none of its peers."""
-    import numpy
-
     share = _WHOLE_SHARE if len(parts) > 1 else 1.0
     z = NormalDist().inv_cdf(1 - false_alarms * share / nodes)
     if (peers := len(inside) - 1) < LEAST_NODES - 1:
         return inf
     most = stats.student_quantile(z, min(peers - 2, TAIL[WHOLE]))
-    others = [numpy.std(numpy.delete(inside, at), ddof=1) for at in range(len(inside))]
+    others = [np.std(np.delete(inside, at), ddof=1) for at in range(len(inside))]
     deviation = max(*map(float, others), _LEAST_SCALE)
     return deviation * (most * sqrt(1 + 1 / peers) + NormalDist().inv_cdf(0.95))
 
 
-def _left_out(
-    values: Values, parts: Sequence[Part], peers: Values, false_alarms: float
-) -> list[int]:
+def _left_out(values: Array, parts: Sequence[Part], peers: Array, false_alarms: float) -> list[int]:
     """The peers that differ from the others, faster ones too."""
     found: list[int] = []
     peers, significant, nodes = peers.copy(), 0, int(peers.sum())
@@ -192,7 +180,7 @@ def _left_out(
     return found[:significant]
 
 
-def _tails(deviations: Values, parts: Sequence[Part], peers: Values) -> list[float]:
+def _tails(deviations: Array, parts: Sequence[Part], peers: Array) -> list[float]:
     """For each part the probability that t is above a deviation, over the share of the false alarms
     that the part has."""
     freedom = int(peers.sum()) - 2
@@ -204,32 +192,28 @@ def _tails(deviations: Values, parts: Sequence[Part], peers: Values) -> list[flo
     ]
 
 
-def _median(values: Values) -> Values:
-    import numpy
-
-    find = numpy.nanmedian if numpy.isnan(values).any() else numpy.median  # much faster
-    return numpy.asarray(find(values, axis=0))
+def _median(values: Array) -> Array:
+    find = np.nanmedian if np.isnan(values).any() else np.median  # much faster
+    return np.asarray(find(values, axis=0))
 
 
-def _scale(values: Values, prior: int = _PRIOR_NODES) -> Values:
+def _scale(values: Array, prior: int = _PRIOR_NODES) -> Array:
     """The robust scale of each column around its median, moderated by that of all columns, which
     counts as that of `prior` nodes."""
     squares = (stats.MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
-    found: Values = (moderated**0.5).clip(_LEAST_SCALE)
+    found: Array = (moderated**0.5).clip(_LEAST_SCALE)
     return found
 
 
-def _part_values(times: Values, errors: Values, parts: Sequence[Part], peers: Values) -> Values:
+def _part_values(times: Array, errors: Array, parts: Sequence[Part], peers: Array) -> Array:
     """L of each node and part. A case that a node lacks counts as what its cases have in common."""
-    import numpy
-
-    errors = numpy.nan_to_num(errors)
+    errors = np.nan_to_num(errors)
     excess = (errors**2 - _median(errors[peers]) ** 2).clip(0.0)
     scales = (_scale(times[peers]) ** 2 + excess) ** 0.5
     shift = times - _median(times[peers])
     common = _median(shift.T)[:, None]
-    own = numpy.nan_to_num((shift - common) / scales)
+    own = np.nan_to_num((shift - common) / scales)
     common = common / _median(scales.T)[:, None]
     limits = CLIP * _scale(own[peers])
     own = own.clip(-limits, limits)
@@ -240,22 +224,20 @@ def _part_values(times: Values, errors: Values, parts: Sequence[Part], peers: Va
     limit = max(_COMMON_CLIP * float(_scale(common[peers])[0]), _OWN_CLIP * sqrt(variance))
     x = own + common.clip(-limit, limit)
     base = shared * cases / (variance + cases * shared) * x.mean(axis=1)
-    return numpy.column_stack(
+    return np.column_stack(
         [mean[:, 0] if part.kind == WHOLE else _mean_of(x, part) - base for part in parts]
     )
 
 
-def _mean_of(x: Values, part: Part) -> Values:
+def _mean_of(x: Array, part: Part) -> Array:
     """The mean of the cases of a part, or of the slower half of its groups."""
-    import numpy
-
     groups = part.groups or (part.cases,)
-    means = numpy.column_stack([x[:, list(group)].mean(axis=1) for group in groups])
-    slower = numpy.sort(means, axis=1)[:, len(groups) - max(1, len(groups) // 2) :]
-    return numpy.asarray(slower.mean(axis=1))
+    means = np.column_stack([x[:, list(group)].mean(axis=1) for group in groups])
+    slower = np.sort(means, axis=1)[:, len(groups) - max(1, len(groups) // 2) :]
+    return np.asarray(slower.mean(axis=1))
 
 
-def _studentize(values: Values, peers: Values) -> Values:
+def _studentize(values: Array, peers: Array) -> Array:
     """How far each value is from those of the other peers, as a t."""
     centred = values - _median(values[peers])
     inside = peers[:, None] * centred
@@ -263,5 +245,5 @@ def _studentize(values: Values, peers: Values) -> Values:
     mean = (inside.sum(axis=0) - inside) / number
     squares = (inside**2).sum(axis=0) - inside**2
     variance = ((squares - number * mean**2) / (number - 1)).clip(_LEAST_SCALE**2)
-    found: Values = (centred - mean) / (variance * (1 + 1 / number)) ** 0.5
+    found: Array = (centred - mean) / (variance * (1 + 1 / number)) ** 0.5
     return found

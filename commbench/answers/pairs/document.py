@@ -18,7 +18,7 @@ from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
-from commbench.stats import Estimate
+from commbench.stats import Estimate, np
 from commbench.units import format_bytes, format_count, format_times_up
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, number_texts
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
@@ -223,17 +223,15 @@ def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, Estimate | None, float
     """The slowest pairs, each with its value and its speed over the median of pairs of the same
     kind: within a host or across hosts. The slowest is first; those that are faster than the median
     are left out; of two ranks both ways are there."""
-    import numpy
-
     cells = matrices.make_cells(matrix)
     speeds = cells.quality.copy()
     for of_class in (cells.is_within, ~cells.is_within):
         if of_class.any():
-            speeds[of_class] -= numpy.median(speeds[of_class])
+            speeds[of_class] -= np.median(speeds[of_class])
     pairs = zip(cells.senders.tolist(), cells.receivers.tolist(), strict=True)
     rows = [
         (pair, matrix.estimate(pair), speed)
-        for pair, speed in zip(pairs, numpy.exp(speeds).tolist(), strict=True)
+        for pair, speed in zip(pairs, np.exp(speeds).tolist(), strict=True)
     ]
     slow = [row for row in rows if row[2] <= 1 or len(rows) == 2]
     return sorted(slow, key=itemgetter(2, 0))[:MOST_PAIRS]

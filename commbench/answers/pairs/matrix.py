@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import exp, sqrt
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import launch_half_width, launch_logs, percentile
@@ -23,11 +23,8 @@ from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pair
 from commbench.plan.plan import Plan
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import MAD_TO_SD, MEDIAN_TO_MEAN, Estimate, student_quantile
+from commbench.stats import MAD_TO_SD, MEDIAN_TO_MEAN, Array, Estimate, np, student_quantile
 from commbench.units import GB
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Pair = tuple[int, int]
 TYPICAL = 0.25
@@ -216,71 +213,63 @@ def main_matrices(matrices: Iterable[RankMatrix]) -> list[RankMatrix]:
 class Cells(NamedTuple):
     """The measured values of a matrix as numpy arrays of one length."""
 
-    senders: NDArray[Any]
-    receivers: NDArray[Any]
-    quality: NDArray[Any]
+    senders: Array
+    receivers: Array
+    quality: Array
     """The logarithm of a bandwidth, or minus that of a latency: higher is better."""
-    is_within: NDArray[Any]
+    is_within: Array
     """Whether both ranks are on one host."""
 
 
 def make_cells(matrix: RankMatrix) -> Cells:
     """The values as arrays. Where both directions are one measurement, each pair is there once."""
-    import numpy
-
     is_double = not matrix.quantity.has_direction
     found = {
         pair: value
         for pair, value in matrix.values.items()
         if not (is_double and pair[0] > pair[1] and pair[::-1] in matrix.values)
     }
-    senders, receivers = numpy.array([*found], dtype=numpy.int64).reshape(-1, 2).T
-    quality = numpy.log(numpy.array([*found.values()], dtype=float))
+    senders, receivers = np.array([*found], dtype=np.int64).reshape(-1, 2).T
+    quality = np.log(np.array([*found.values()], dtype=float))
     hosts = number(matrix.hosts)
     sign = 1 if matrix.quantity.is_better_high else -1
     return Cells(senders, receivers, sign * quality, hosts[senders] == hosts[receivers])
 
 
-def number(names: Sequence[object]) -> NDArray[Any]:
+def number(names: Sequence[object]) -> Array:
     """For each name the number of its first occurrence among the different names."""
-    import numpy
-
     known = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    return numpy.array([known[name] for name in names], dtype=numpy.int64)
+    return np.array([known[name] for name in names], dtype=np.int64)
 
 
-def group_medians(labels: NDArray[Any], values: NDArray[Any], groups: int) -> NDArray[Any]:
+def group_medians(labels: Array, values: Array, groups: int) -> Array:
     """The median of the values of each label from 0 to `groups` - 1; nan for one without values."""
-    import numpy
-
     if not len(values):
-        return numpy.full(groups, numpy.nan)
+        return np.full(groups, np.nan)
     low = values.min()
     width = values.max() - low + 1  # one sort of one array is much faster than lexsort
-    ordered = numpy.sort(labels * width + (values - low))
-    counts = numpy.bincount(labels, minlength=groups)
-    ends = numpy.cumsum(counts)
+    ordered = np.sort(labels * width + (values - low))
+    counts = np.bincount(labels, minlength=groups)
+    ends = np.cumsum(counts)
     starts = ends - counts
-    lower = numpy.clip(starts + (counts - 1) // 2, 0, len(values) - 1)
-    upper = numpy.clip(starts + counts // 2, 0, len(values) - 1)
-    middles = (ordered[lower] + ordered[upper]) / 2 - numpy.arange(groups) * width + low
-    return numpy.where(counts > 0, middles, numpy.nan)
+    lower = np.clip(starts + (counts - 1) // 2, 0, len(values) - 1)
+    upper = np.clip(starts + counts // 2, 0, len(values) - 1)
+    middles = (ordered[lower] + ordered[upper]) / 2 - np.arange(groups) * width + low
+    return np.where(counts > 0, middles, np.nan)
 
 
-def median_polish(cells: Cells, ranks: int) -> NDArray[Any]:
+def median_polish(cells: Cells, ranks: int) -> Array:
     """What the effects of sending and of receiving by rank leave over, by cell: logarithms.
 
     Tukey's median polish (Exploratory Data Analysis, 1977): quality = level + effect of the sender
     + effect of the receiver + residual.
     """
-    import numpy
-
-    residuals: NDArray[Any] = cells.quality - numpy.median(cells.quality)
+    residuals: Array = cells.quality - np.median(cells.quality)
     for _ in range(POLISH_ROUNDS):
         before = residuals
         for labels in (cells.senders, cells.receivers):
             residuals = residuals - group_medians(labels, residuals, ranks)[labels]
-        if numpy.abs(residuals - before).max() < 1e-4:
+        if np.abs(residuals - before).max() < 1e-4:
             break
     return residuals
 
@@ -290,17 +279,15 @@ def median_variance(count: int) -> float:
     return 1 / count if count <= 2 else MEDIAN_TO_MEAN**2 / count
 
 
-def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
+def robust_scale(values: Array, with_tail: bool = False) -> float:
     """The standard deviation of values around 0, without the influence of few outliers."""
-    import numpy
-
-    centred = values - numpy.median(values)
+    centred = values - np.median(values)
     if len(values) < _FEW:
         return sqrt(float((centred**2).sum()) / max(len(values) - 2, 1))
-    scale = MAD_TO_SD * float(numpy.median(numpy.abs(centred)))
+    scale = MAD_TO_SD * float(np.median(np.abs(centred)))
     if not with_tail:
         return scale
-    tail = float(numpy.quantile(centred, _TAIL))
+    tail = float(np.quantile(centred, _TAIL))
     return max(scale, tail / NormalDist().inv_cdf(_TAIL))
 
 

@@ -14,13 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import exp, log1p, sqrt
 from random import Random
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs.matrix import Cells, Quantity, RankMatrix
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from commbench.stats import Array, np
 
 HOST, INTERFACE, RANK, LINK = "host", "interface", "rank", "link"
 """Kinds of parts. A link is the way between two ranks or two hosts."""
@@ -106,7 +104,7 @@ class Diagnosis(NamedTuple):
 class _Candidate(NamedTuple):
     parts: _Parts
     label: int
-    cells: NDArray[Any]
+    cells: Array
     """Indices of the values that use it."""
     effect: float
     """The logarithm of its ratio."""
@@ -122,13 +120,13 @@ class _Parts(NamedTuple):
     """All parts of one kind: which values use which part."""
 
     kind: Part
-    ends: NDArray[Any]
+    ends: Array
     """For each rank the number of its host, its interface, or itself."""
-    values: NDArray[Any]
+    values: Array
     """Indices of values; of both directions, a value is there for either end."""
-    labels: NDArray[Any]
+    labels: Array
     """The number of the part that each uses: of a link its place among the links of `links`."""
-    links: NDArray[Any] | None = None
+    links: Array | None = None
     """For each link the numbers of its ends, as first x ranks + second."""
 
     def ranks(self, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -167,8 +165,6 @@ def find_slow(
 
 def _find_parts(kind: Part, cells: Cells, matrix: RankMatrix) -> _Parts | None:
     """The parts of one kind; None where it says no more than the kinds before it."""
-    import numpy
-
     is_used = {WITHIN: cells.is_within, ACROSS: ~cells.is_within}
     scopes = [scope for scope, values in is_used.items() if values.any()]
     is_needless = (
@@ -183,25 +179,25 @@ def _find_parts(kind: Part, cells: Cells, matrix: RankMatrix) -> _Parts | None:
     if kind.name == INTERFACE:
         names = [*zip(matrix.hosts, matrix.interfaces, strict=True)]
     ends = matrices.number(names)
-    index = numpy.flatnonzero(is_used.get(kind.scope, cells.is_within | True))
+    index = np.flatnonzero(is_used.get(kind.scope, cells.is_within | True))
     senders, receivers = ends[cells.senders[index]], ends[cells.receivers[index]]
     if kind.name == LINK:
         if kind.direction == BOTH:
-            senders, receivers = numpy.sort([senders, receivers], axis=0)
-        links, labels = numpy.unique(senders * matrix.ranks + receivers, return_inverse=True)
+            senders, receivers = np.sort([senders, receivers], axis=0)
+        links, labels = np.unique(senders * matrix.ranks + receivers, return_inverse=True)
         return _Parts(kind, ends, index, labels, links)
     labels, others = (receivers, senders) if kind.direction == IN else (senders, receivers)
     if kind.scope == WITHIN and kind.name == HOST:
-        others = numpy.arange(len(index))
+        others = np.arange(len(index))
     elif kind.direction == BOTH:
-        is_other = numpy.append(numpy.ones(len(index), bool), senders != receivers)
-        index = numpy.append(index, index)[is_other]
-        labels = numpy.append(senders, receivers)[is_other]
-        others = numpy.append(receivers, senders)[is_other]
+        is_other = np.append(np.ones(len(index), bool), senders != receivers)
+        index = np.append(index, index)[is_other]
+        labels = np.append(senders, receivers)[is_other]
+        others = np.append(receivers, senders)[is_other]
     # One that was measured with one other only cannot be told from that one or from their link.
     base = max(matrix.ranks, len(cells.senders)) + 1
-    different = numpy.unique(labels * base + others) // base
-    is_enough = numpy.bincount(different, minlength=matrix.ranks)[labels] > 1
+    different = np.unique(labels * base + others) // base
+    is_enough = np.bincount(different, minlength=matrix.ranks)[labels] > 1
     return _Parts(kind, ends, index[is_enough], labels[is_enough]) if is_enough.any() else None
 
 
@@ -209,24 +205,22 @@ class _Scan:
     """Compares parts with their peers, in a matrix without what earlier findings explain."""
 
     def __init__(self, cells: Cells, matrix: RankMatrix, probability: float, least: float) -> None:
-        import numpy
-
         self._cells = cells
         self._hosts = len(set(matrix.hosts))
         self._z = NormalDist().inv_cdf(1 - probability)
         self._least = least
         self._classes = [c for c in (cells.is_within, ~cells.is_within) if c.any()]
-        self._above = numpy.zeros(len(cells.quality))
+        self._above = np.zeros(len(cells.quality))
         """Distance from the level of the peers if at least a quarter of the values are sound."""
-        self._links = numpy.zeros(len(cells.quality))
+        self._links = np.zeros(len(cells.quality))
         """What links are compared by: without the effects of ranks, where these can be told."""
         self._usual: list[tuple[float, float]] = []
         """The level and the scale of each class."""
         for of_class in self._classes:
             part = Cells(*(column[of_class] for column in cells))
-            level = float(numpy.median(part.quality))
+            level = float(np.median(part.quality))
             self._usual.append((level, matrices.robust_scale(part.quality - level)))
-            self._above[of_class] = part.quality - numpy.quantile(part.quality, 0.75)
+            self._above[of_class] = part.quality - np.quantile(part.quality, 0.75)
             is_many = len(part.quality) >= _PER_RANK * len({*part.senders, *part.receivers})
             self._links[of_class] = (
                 matrices.median_polish(part, matrix.ranks) if is_many else part.quality - level
@@ -234,33 +228,29 @@ class _Scan:
 
     def find(self, parts: _Parts) -> Iterator[_Candidate]:
         """The parts of one kind that are slower than the limit."""
-        import numpy
-
         kind, labels = parts.kind, parts.labels
         is_told = not kind.is_of_hosts or self._hosts > _PER_RANK
         compared = self._links if kind.name == LINK and is_told else self._above
         values = compared[parts.values]
         medians = matrices.group_medians(labels, values, int(labels.max()) + 1)
-        gains = numpy.bincount(labels, numpy.abs(values) - numpy.abs(values - medians[labels]))
+        gains = np.bincount(labels, np.abs(values) - np.abs(values - medians[labels]))
         gains[~(medians < -self._least)] = 0
-        for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
+        for label in np.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
             if found := self._compare(parts, int(label), medians):
                 effect = found.effect
                 if kind.name == LINK:
-                    effect = max(effect, float(numpy.median(compared[found.cells])))
+                    effect = max(effect, float(np.median(compared[found.cells])))
                 if -effect > found.limit:
                     yield found
 
-    def _compare(self, parts: _Parts, label: int, medians: NDArray[Any]) -> _Candidate | None:
+    def _compare(self, parts: _Parts, label: int, medians: Array) -> _Candidate | None:
         """A part beside its peers; None where these are too few. `medians` are those of all
         parts."""
-        import numpy
-
-        inside, quality = numpy.unique(parts.values[parts.labels == label]), self._cells.quality
-        others = numpy.delete(medians, label)
-        others = others[~numpy.isnan(others)]
+        inside, quality = np.unique(parts.values[parts.labels == label]), self._cells.quality
+        others = np.delete(medians, label)
+        others = others[~np.isnan(others)]
         spread = 0.0  # by which sound parts of a kind differ: their standard deviation
         if len(others) >= _ENOUGH:
             spread = matrices.robust_scale(others, with_tail=parts.kind.name == LINK)
@@ -275,9 +265,9 @@ class _Scan:
             if count <= _MANY:  # of more, all values say the same as those of the peers
                 is_peer = of_class.copy()
                 is_peer[own] = False
-                level = float(numpy.median(quality[is_peer]))
-                own_scatter = quality[own] - numpy.median(quality[own])
-                scale = matrices.robust_scale(numpy.append(quality[is_peer] - level, own_scatter))
+                level = float(np.median(quality[is_peer]))
+                own_scatter = quality[own] - np.median(quality[own])
+                scale = matrices.robust_scale(np.append(quality[is_peer] - level, own_scatter))
             deviations.append(quality[own] - level)
             error = matrices.t_quantile(self._z, count + len(own) - 2) * scale / self._z
             of_both = matrices.median_variance(len(own)) + matrices.median_variance(count)
@@ -285,24 +275,22 @@ class _Scan:
             peers += count
         if not deviations:
             return None
-        joined = numpy.concatenate(deviations)
-        effect = float(numpy.median(joined))
+        joined = np.concatenate(deviations)
+        effect = float(np.median(joined))
         error = sqrt(sum(variances) / len(joined))
         least = self._least * (_ALONE if len(inside) == 1 else 1)
-        gain = float((numpy.abs(joined) - numpy.abs(joined - effect)).sum())
+        gain = float((np.abs(joined) - np.abs(joined - effect)).sum())
         limit = max(least, self._z * max(error, spread))
         return _Candidate(parts, label, inside, effect, gain, limit, peers)
 
     def rank_limit(self, of_ranks: Sequence[_Parts]) -> float | None:
         """The ratio that a rank is named at, with a probability of 95 % or more: the worst of the
         limits of the slowest ranks, and as much more as its error makes needful."""
-        import numpy
-
         limits = []
         for parts in of_ranks:
             values = self._above[parts.values]
             medians = matrices.group_medians(parts.labels, values, int(parts.labels.max()) + 1)
-            slowest = numpy.argsort(medians)[:_BEST]
+            slowest = np.argsort(medians)[:_BEST]
             compared = [self._compare(parts, int(label), medians) for label in slowest]
             limits += [found.limit for found in compared if found]
         power = 1 + NormalDist().inv_cdf(0.95) / self._z
@@ -321,11 +309,9 @@ class _Scan:
 
 
 def _make_finding(quantity: Quantity, cells: Cells, found: _Candidate) -> Finding:
-    import numpy
-
     kind, ratio = found.parts.kind, exp(found.effect)
     sign = 1 if quantity.is_better_high else -1
-    value = exp(sign * float(numpy.median(cells.quality[found.cells])))
+    value = exp(sign * float(np.median(cells.quality[found.cells])))
     return Finding(
         kind.name, kind.direction, kind.scope, *found.parts.ranks(found.label), value,
         value * ratio**-sign, ratio, len(found.cells), found.peers,

@@ -65,13 +65,13 @@ class PreflightOptions:
     tolerance: float
     folder: Path
 
-    def command(self, name: str, hosts: int) -> list[str]:
-        """The words after `commbench` of a stage's command on one of so many hosts. A rank that
-        hangs is named well before the limit of the stage."""
+    def command(self, stage: str, hosts: int) -> list[str]:
+        """The words after `commbench` of the command of a stage on one of so many hosts. A rank
+        that hangs is named well before the limit of the stage."""
         ranks = [f"--nproc-per-node={self.ranks_per_host}"] * (self.ranks_per_host is not None)
         if "timeout" not in self.run.given:
             ranks.append(f"--timeout={self.stage_limit_s / 3:g}")
-        if name == PAIRS:
+        if stage == PAIRS:
             given = [RUN_OPTIONS[n].argument(getattr(self.run, n)) for n in _OF_PAIRS
                      if n in self.run.given]  # fmt: skip
             return ["pairs", "--quick", "--no-plots", *ranks, *given]
@@ -248,7 +248,7 @@ class _Preflight:
     def _host_run(self, stage: Stage, group: Group) -> HostRun:
         """The run of a group, with a rendezvous of its own."""
         options, number = self._options, next(self._numbers)
-        words, hosts = options.command(stage.command, len(group.hosts)), group.hosts
+        words, hosts = options.command(stage.name, len(group.hosts)), group.hosts
         commands = [words]
         if len(hosts) > 1:
             port = FIRST_PORT + (self._first_port + number) % PORTS

@@ -29,7 +29,7 @@ from commbench.stats import collect
 from commbench.units import format_count, format_GBps
 from commbench.views.cells import times_text
 
-RUN, PAIRS, ALONE = "run", "pairs", "alone"
+PAIRS, ALONE = "pairs", "alone"
 ROUNDS = 2
 """Rounds of pairs, in which each host has another partner."""
 SLOW_RETRIES = 2
@@ -77,7 +77,6 @@ class Stage(NamedTuple):
     name: str
     size: int
     """Hosts that run together."""
-    command: str
     rounds: Sequence[Sequence[Hosts]]
     """The hosts of each run; those of a round are disjoint and run at once."""
     judge: Callable[[str, Sequence[Attempt], Path, float], Iterable[Attempt]]
@@ -93,7 +92,7 @@ class Group(NamedTuple):
 
 def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
     """The stages, one after the other; `good` gives the hosts that are left."""
-    yield Stage(ALONE, 1, RUN, [[(host,) for host in good()]], slow_runs)
+    yield Stage(ALONE, 1, [[(host,) for host in good()]], slow_runs)
     # Neighbours in a list often share a switch. The order is the same each time.
     mixed = [*good()]
     Random(len(mixed)).shuffle(mixed)
@@ -105,15 +104,15 @@ def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
     if len(own := left()) > 1:
         rounds = range(min(ROUNDS, count_rounds(len(own))))
         pairs = [[(own[a], own[b]) for a, b in list_pairs(f"round:{n}", len(own))] for n in rounds]
-        yield Stage(PAIRS, 2, PAIRS, pairs, slow_links)
+        yield Stage(PAIRS, 2, pairs, slow_links)
     size = 4
     while size < len(own := left()):
         groups = [tuple(own[at : at + size]) for at in range(0, len(own) - size + 1, size)]
-        yield Stage(f"groups of {size}", size, RUN, [groups], slow_runs)
+        yield Stage(f"groups of {size}", size, [groups], slow_runs)
         size *= 2
     before = 0
     while 2 < len(own := left()) != before:
-        yield Stage("all again" if before else "all", len(own), RUN, [[tuple(own)]], slow_runs)
+        yield Stage("all again" if before else "all", len(own), [[tuple(own)]], slow_runs)
         if before:
             return
         before = len(own)

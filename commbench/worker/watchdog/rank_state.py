@@ -204,8 +204,6 @@ LAST_LINES = 6
 class RankFailure(NamedTuple):
     """An exception that ended a rank."""
 
-    rank: int
-    host: str
     text: str
     """Its type and the reason."""
     is_secondary: bool
@@ -214,7 +212,7 @@ class RankFailure(NamedTuple):
     """For a secondary failure, which ranks were lost, in words; empty where none is known."""
 
 
-def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
+def make_failure(error: BaseException) -> RankFailure:
     """The failure that an exception means."""
     line, reason = first_line(error), reason_of(error)
     text = f"{line} {reason}".lower()
@@ -222,12 +220,12 @@ def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
         any(message in text for message in CONNECTION_MESSAGES)
         or (NCCL_SYSTEM_ERROR in text and reason == line)  # NCCL does not say which
     )
-    return RankFailure(rank, host, f"{type(error).__name__}: {reason}", is_secondary)
+    return RankFailure(f"{type(error).__name__}: {reason}", is_secondary)
 
 
-def record_failure(scratch_dir: Path, failure: RankFailure) -> None:
+def record_failure(scratch_dir: Path, rank: int, failure: RankFailure) -> None:
     """Write the failure of a rank."""
-    write_json(scratch_dir / f"failure-{failure.rank}.json", failure._asdict())
+    write_json(scratch_dir / f"failure-{rank}.json", failure._asdict())
 
 
 def record_error(scratch_dir: Path, rank: int, error: CommbenchError) -> None:

@@ -115,7 +115,7 @@ def test_verdicts_follow_from_attempts(attempts: list[Attempt], verdicts: dict[s
 def test_accused_hosts_are_retried_with_hosts_that_have_passed(
     size: int, failures: list[Attempt], proven: str, expected: list[list[str]]
 ) -> None:
-    waves = retry_waves(Stage("pairs", size, "run", [], slow_runs), failures, proven)
+    waves = retry_waves(Stage("pairs", size, [], slow_runs), failures, proven)
     assert [["".join(group.retried) for group in wave] for wave in waves] == expected
     for wave in waves:
         hosts = [host for group in wave for host in group.hosts]
