@@ -62,7 +62,7 @@ def read_setting(folder: Path) -> Run:
     """All complete rounds in the folder of a setting as one run; RecordsError where none is."""
     numbers = {path.name.partition(".")[0].rpartition("-")[2] for path in folder.glob("round-*")}
     every = ((n, read_round(folder, n)) for n in sorted(map(int, filter(str.isdecimal, numbers))))
-    runs = {number: run for number, run in every if run}
+    runs = dict(enumerate((run for _, run in every if run), 1))
     if not runs:
         raise RecordsError(
             f"no round in {folder} is complete", "`commbench sweep --resume` goes on"

@@ -73,12 +73,15 @@ def find_sweep(text: str) -> Path | None:
     return next((folder for folder in folders if files.is_file(folder / SWEEP)), None)
 
 
+def holds_rounds(folder: Path) -> bool:
+    """Whether a folder is that of a setting of a sweep, whose rounds are a run."""
+    return files.is_folder(folder / FIRST_ROUND)
+
+
 def holds_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, or of a setting of a sweep, whose rounds are one."""
+    """Whether a folder is that of a run."""
     names = JOURNAL, RESULTS_CSV
-    return any(files.is_file(folder / name) for name in names) or files.is_folder(
-        folder / FIRST_ROUND
-    )
+    return holds_rounds(folder) or any(files.is_file(folder / name) for name in names)
 
 
 def runs_within(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -91,6 +92,27 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
         "error: no round of the sweep swept was completed\n"
         "hint: `commbench sweep --resume swept` continues it\n",
     )
+
+
+def test_two_environments_are_measured_in_turns_and_checked(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    (tmp_path / "old").symlink_to(sys.prefix)
+    (tmp_path / "new").write_text(f'#!/bin/sh\necho "$3" >> used\nexec {sys.executable} "$@"\n')
+    (tmp_path / "new").chmod(0o755)
+    short = ("--sizes", "1K", "--iters", "6", "--rounds", "2")
+    ended = commbench("sweep", "--vary", "python=old,new", *short, "--output", "gate")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("Sweep of python (old, new): 2 settings, 2 rounds, ")
+    against = ("gate/python=new", "--against", "gate/python=old")
+    checked = commbench("check", *against, "--max-slowdown", "9900%", "--undecided", "pass")
+    assert checked.code == 0, checked.out
+    assert "A, the baseline  python=old  gate/python=old     1         2" in checked.out
+    assert (tmp_path / "used").read_text().split().count("run") == 2  # and one look at what it has
+    wrong = (("none", 2, "cannot run none: No such file"), ("/bin/false", 3, "cannot import"))
+    for value, code, why in wrong:
+        refused = commbench("sweep", "--vary", f"python=old,{value}", *short)
+        assert (refused.code, why in refused.err) == (code, True), refused.err
 
 
 def test_a_complete_sweep_gets_more_rounds_and_a_plot(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import diagnostics
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.load import LoadedRun, distinct_names
+from commbench.analysis.load import distinct_names
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import COLUMNS, Comparison
@@ -23,6 +23,7 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
+from commbench.results.run_folder import holds_rounds
 from commbench.results.schema import is_imported, is_in_process
 from commbench.stats import Estimate
 from commbench.units import format_count, format_share
@@ -370,9 +371,15 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     that of a check, as a fraction, for which it is enough that one range is clear."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
-    if number > MOST_LAUNCHES or not all(map(_can_continue, runs)) or found.are_of_two_boots:
+    headers = [run.run.header for run in runs if run.run]
+    is_final = len(headers) < 2 or any(is_in_process(h) or is_imported(h) for h in headers)
+    is_final |= holds_rounds(found.a.path) != holds_rounds(found.b.path)
+    if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
-    commands = (f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs)
+    commands = [f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs]
+    if holds_rounds(found.b.path):  # a sweep takes turns by itself
+        sweep = quote(str(found.b.path.parent))
+        commands = [f"`commbench sweep --resume {sweep} --rounds {number}`"]
     said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
     foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
     shown = [each for each in foreseen if each is not None]
@@ -381,12 +388,6 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
     is_beyond = limit is not None and min(shown) > limit
     return f"{said}{', more than the limit allows' if is_beyond else ''}."
-
-
-def _can_continue(run: LoadedRun) -> bool:
-    """Whether `--resume` adds launches to a run."""
-    header = run.run and run.run.header
-    return bool(header and not (is_in_process(header) or is_imported(header)))
 
 
 def _csv(found: Comparison | Comparisons) -> str:

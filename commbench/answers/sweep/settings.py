@@ -58,9 +58,9 @@ class Setting(NamedTuple):
     @property
     def interpreter(self) -> str:
         """The Python that runs it."""
-        given = Path(dict(self.options).get(PYTHON, sys.executable))
-        inner = given / "bin" / "python"
-        return str(inner if is_file(inner) else given)
+        given = dict(self.options).get(PYTHON, sys.executable)
+        paths = Path(given, "bin", "python"), Path(given)
+        return next((str(path.absolute()) for path in paths if is_file(path)), given)
 
     def as_json(self) -> str:
         """Its name."""

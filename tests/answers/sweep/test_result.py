@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -39,6 +40,7 @@ from commbench.answers.sweep.settings import (
     short_names,
 )
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
+from commbench.results import rounds
 from commbench.results.schema import FAILED, OK, WRONG, Measurement
 from commbench.stats import Estimate
 from commbench.views.document import Table, Text
@@ -465,11 +467,31 @@ def test_the_rounds_are_launches_of_one_run_with_their_numbers(tmp_path: Path) -
     assert launches == [[0] * 3 + [2] * 3, [0] * 3 + [1] * 3 + [2] * 3]
 
 
+def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -> None:
+    first, second = synthetic_sweep(tmp_path, lambda i, _: 1 + i, missing={(0, 2), (1, 2)})
+    run = commbench.load(tmp_path / first.slug)
+    assert (run.name, run.launches, run.header.plan.launches) == (first.slug, 2, 2)
+    assert {batch.launch for batch in run.measurements[0].batches} == {0, 1} and not run.incomplete
+    found = commbench.compare(tmp_path / first.slug, tmp_path / second.slug)
+    assert {row.verdict for row in found.rows} == {"slower"}
+    assert all(1.9 < row.ratio.value < 2.1 for row in found.rows)
+    gate = commbench.check(
+        tmp_path / second.slug, against=tmp_path / first.slug, max_slowdown="101%"
+    )
+    said = " ".join(gate.text().split())
+    assert gate.outcome == "no verdict"
+    assert f"continue both in turns: `commbench sweep --resume {tmp_path} --rounds 6`." in said
+    shutil.rmtree(tmp_path / first.slug / "round-3")
+    (tmp_path / first.slug / "round-1" / "run.jsonl").unlink()
+    with pytest.raises(RecordsError, match="is complete"):
+        commbench.load(tmp_path / first.slug)
+
+
 def test_every_journal_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synthetic_sweep(tmp_path)
     read: list[Path] = []
-    read_run = runner.read_run
-    monkeypatch.setattr(runner, "read_run", lambda path: (read.append(path), read_run(path))[1])
+    read_run = rounds.read_run
+    monkeypatch.setattr(rounds, "read_run", lambda path: (read.append(path), read_run(path))[1])
     load_sweep(tmp_path)
     assert len(read) == len(set(read)) == 6
 
