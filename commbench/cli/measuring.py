@@ -198,7 +198,7 @@ def sweep(
     \b
     commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
-    commbench sweep --vary python=old,new --sizes 1K-1M     two environments, such as two torch
+    commbench sweep --vary python=old,new --sizes 1K-1M   two environments
     commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
     commbench sweep --resume results/20261121-120000-sweep
     """

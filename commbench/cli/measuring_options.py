@@ -89,7 +89,7 @@ def _varied() -> str:
     from commbench.runner.run_options import VARIED_OPTIONS
 
     options = ", ".join(VARIED_OPTIONS)
-    return f"Option of `commbench run` and its values: {options}; or python: environments."
+    return f"Option of `commbench run` and its values: {options}; or python: virtual environments."
 
 
 SWEEP = {

@@ -68,11 +68,11 @@ def document(gate: GateResult) -> Document:
     answer += [each for each in causes if not (is_said and WAITED_SENTENCE in each)]
     warnings = run_warnings(gate.runs, gate.covers)
     blocks = [
-        warnings_section(warnings),
         Items(advice(gate), "What to do"),
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result, told) for result in worst_first),
+        warnings_section(warnings),
         Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
     ]
