@@ -42,9 +42,10 @@ def sweep(
     `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
     other keywords are those of `run`: help(commbench.run) explains them. `vary` takes dtype,
     placement, timing, launch, memory, buffers, mesh_order, calls, overlap, p2p_call, pairs, window,
-    imbalance, backend, nccl_option, nproc_per_node, cpu_mode and python: a virtual environment, or
-    a Python, with commbench and torch. Every setting is measured `rounds` times; those that could
-    not be are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
+    imbalance, backend, nccl_option, nproc_per_node and cpu_mode. It also takes python: virtual
+    environments, or Pythons, with commbench and torch. Every setting is measured `rounds` times;
+    those that could not be are in `failures`. Raises CommbenchError; its `run` is what was measured
+    until then.
     """
 
     def listed(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -256,7 +256,7 @@ REFUSED = {
         --vary backend=gloo,gloo: there is only one setting: nothing to compare
         --vary overlap=none,matmul:9: --overlap matmul:9 has no shape MxNxK
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
-        --vary colour=red: unknown option to vary 'colour' ~ nproc-per-node, cpu-mode; --env
+        --vary colour=red: unknown option to vary 'colour' ~ nproc-per-node, cpu-mode, python; --env
         --vary tming=isolated: unknown option to vary 'tming' ~ did you mean --vary timing?
         --vary label=a,b: --vary label: this option cannot be varied ~ these can: dtype, placement
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes
