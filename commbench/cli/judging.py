@@ -182,6 +182,8 @@ def expect(
     """Say what bandwidth to expect of hardware: what others measured, and what is possible. With a
     RUN, say whether each of its rows takes as long as on sound machines.
 
+    The exit code is 0 whatever the answer: `commbench check RUN --expect run` is the gate.
+
     \b
     commbench expect mine
     commbench expect --gpu h100

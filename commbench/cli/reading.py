@@ -64,7 +64,10 @@ def show(
     format = choose_format(format, output)
     require_format(format, peak)
     loaded = api.load(name, **hints, notify=print_status)
-    shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)
+    shown = ShownRun(
+        loaded, peak, warnings, calls or verbose, only_groups=groups,
+        only_warnings=warnings and not (verbose or calls),
+    )  # fmt: skip
     show_result(VIEW, shown, format, output, verbose)
     if format in (JSON, NCCL_TESTS) or groups:  # the text says it
         tell_incomplete(loaded, print_status)

@@ -71,7 +71,7 @@ SHOW = {
     ),
     "output": AS_DOCUMENT["output"],
     "peak": Option("SPEED", f"{PEAK_HELP}  [default: that of the run]", type=str),
-    "warnings": switch("Explain every warning and every column."),
+    "warnings": switch("Print only warnings, all of them, and explain them and the columns."),
     "verbose": switch("Print every row and column, every group, and explain warnings."),
     "groups": switch("Print the time of each group of ranks instead: alone, together."),
     "calls": switch("Print also the tables of the single calls of a replay."),

@@ -204,7 +204,6 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     known.RATE: cells.bandwidth_with_interval_text,
     known.RATIO: cells.RATIO_WITH_INTERVAL.write,
     known.SHARE: cells.share_with_interval_text,
-    known.FIGURE: lambda _: "",
     known.TEXT: str,
 }
 """How a value is written, by its unit."""
@@ -212,8 +211,9 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 
 def value_text(value: Any, unit: str) -> str:
     """A value of that unit, with the digits of its interval, and with that."""
-    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    return " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    if isinstance(value, tuple) and not isinstance(value, Estimate):
+        return " … ".join(dict.fromkeys(f"{float(f'{end:.2g}'):g}" for end in value))
+    return _WRITERS[unit](value)
 
 
 def _about_ratio(found: Any) -> str:
@@ -233,6 +233,7 @@ _COLUMNS = (
            cells.TEXT, 5, is_wrapped=True),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
+    Column("over\ndirect", methodcaller("get", known.OVER_DIRECT), _RATIO, 6),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
     Column("latency\n%", methodcaller("get", known.LATENCY_SHARE), cells.SHARE_WITH_INTERVAL, 6),
     Column("n-half\n(fitted)", methodcaller("get", known.HALF), _HALF, 5),
@@ -251,9 +252,13 @@ def document(found: Explanation) -> Document:
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
     for each in found.rows:
         if not found.is_overview or each.get("step"):
-            rows = [(fact.name, value_text(fact.value, fact.unit), fact.how) for fact in each.facts]
-            facts = facts_table("", rows)
-            blocks.append(facts if is_one else Section(_title(each), [facts]))
+            rows = [
+                (fact.name, value_text(fact.value, fact.unit), fact.how)
+                for fact in each.facts if fact.unit != known.FIGURE
+            ]  # fmt: skip
+            warned = [(f.name, f.how) for f in each.facts if f.unit == known.FIGURE]
+            told: list[Any] = [facts_table("", rows), *([Facts(warned)] if warned else [])]
+            blocks += told if is_one else [Section(_title(each), told)]
     if found.name:
         timings = {each.row.case.timing: row_names.describe_time(each.row) for each in found.rows}
         blocks += [Facts(_measured(first.row.header)), Facts([*timings.items()])]
@@ -276,8 +281,12 @@ def _sentence(found: RowExplanation) -> str:
     if row.time is None:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
-    text = f"{case.operation}{size} on {units.format_count(case.ranks, 'rank')} takes "
+    form = f" ({form})" if (form := found.get(known.FORM)) else ""
+    ranks = units.format_count(case.ranks, "rank")
+    text = f"{case.operation}{form}{size} on {ranks} takes "
     text += value_text(row.time.estimate, known.SECONDS)
+    if isinstance(ratio := found.get(known.OVER_DIRECT), Estimate):
+        text += f", {value_text(ratio, known.RATIO)} times as long as a direct call"
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {format_times(row.time.median / predicted.value)} the predicted time"
     if busbw := found.get("busbw"):
@@ -313,13 +322,21 @@ def _may_reduce(row: ResultRow) -> bool:
     return operation.reduces and (row.case.busbw_factor or 0.0) > 1 and is_nccl
 
 
+def _bound_sentence(facts: dict[str, Fact]) -> str:
+    bound, share = facts[known.BOUND], facts[known.LATENCY_SHARE]
+    latency = f"latency is {value_text(share.value, share.unit)} of the time"
+    if bound.value == known.UNDECIDED:
+        return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."
+    return f"It is {bound.value}: {latency}, the rest grows with S; {bound.how}."
+
+
 def _what_helps(found: RowExplanation) -> str:
     """What bounds a row, and what would make it faster."""
     facts = {fact.name: fact for fact in found.facts}
     bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
     peak = found.get("of the peak")
     texts = {
-        f"It is {bound.value}: {bound.how}." if bound else "": bound,
+        _bound_sentence(facts) if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
         f"A ring over this link cannot reach that: {_REDUCED}.": found.get("of the limit"),
         "That is more than published rings over NVLink reach "
@@ -336,10 +353,15 @@ def _what_helps(found: RowExplanation) -> str:
 
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
-    bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
+    unsure = {known.UNDECIDED: f"{known.LATENCY} or {known.BANDWIDTH} (undecided)"}
+    every = [kind for each in found.rows if (kind := each.get(known.BOUND))]
+    bounds = Counter(unsure.get(kind, kind) for kind in every)
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
-        return f"Nothing tells what bounds the calls of {found.name} ({kinds})."
+        reasons = [fact.how for each in found.rows for fact in each.facts
+                 if fact.name == known.NOT_KNOWN]  # fmt: skip
+        why = reasons[0] if len({*reasons}) == 1 else ""
+        return f"What bounds the calls of {found.name} ({kinds}) is not known{why and f': {why}'}."
     if len(bounds) == 1 and len(found.rows) == bounds.total():
         are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"
         return f"At the largest size, {are} {next(iter(bounds))}."

@@ -34,6 +34,8 @@ from commbench.views import cells
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
 FIGURE = "figure"
 """The unit of the figure of a warning, whose text says what matters of it."""
+FORM, OVER_DIRECT = "form of the call", "over a direct call"
+"""Names of facts."""
 AS_GIVEN = "as given"
 """In place of the launcher of a call whose time the user gives."""
 _ROUNDING = 0.005
@@ -71,21 +73,19 @@ def _size(row: ResultRow) -> list[Fact]:
     operation = OPERATIONS[case.operation]
     if operation.registers:
         return [Fact("size S", case.size_bytes, BYTES, "each rank allocates and registers them")]
-    elements = "elements of the tensor"
-    if operation.blocks:
-        elements = f"of a block; S / n = {exact(case.size_bytes)} / {case.ranks} bytes"
+    elements = f"elements of {f'a block: S / {case.ranks}' if operation.blocks else 'the tensor'}"
     same = " in the same memory" if case.placement == IN_PLACE else ""
-    extents = f"a rank sends {operation.send.value}, receives {operation.receive.value}{same}"
+    extents = f"sends {operation.send.value}, receives {operation.receive.value}{same}"
     asked = _requested(row)
     return [
-        Fact("size S", case.size_bytes, BYTES, "the larger of what a rank sends and receives"),
+        Fact("size S", case.size_bytes, BYTES, "the larger of sent and received"),
         Fact("asked for", asked != case.size_bytes and asked, BYTES,
              "rounded down to whole blocks and elements"),
         Fact("count", f"{exact(case.count)} {case.dtype}", TEXT, elements),
         Fact("tensors", case.num_tensors > 1 and case.num_tensors, TEXT, case.tensors),
-        Fact("form of the call", case.call or (case.form != call_forms.DIRECT and case.form), TEXT,
+        Fact(FORM, case.call or (case.form != call_forms.DIRECT and case.form), TEXT,
              case.call_form.summary),
-        Fact("over a direct call", row.form_ratio, RATIO, "t / its time, of the same bytes"),
+        Fact(OVER_DIRECT, row.form_ratio, RATIO, "t / its time, same bytes"),
         Fact("buffers", case.placement, TEXT, extents),
     ]  # fmt: skip
 
@@ -142,24 +142,22 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     case, load = row.case, row.case.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
-    few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
+    few = f"{operation.messages}, for any S"
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
-    size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
     exact_t, exact_speed = (Estimate(*[e.value] * 3) for e in (row.time.estimate, algbw))
-    rounded = ", t to four digits" * row.time.estimate.has_interval
     over = f"algbw x {formula} = {cells.bandwidth_text(exact_speed)} x {factor:.5g}"
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
-    must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"
+    must = f"{formula} x S, one way, or more{reduces * operation.reduces}"
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
     largest = load.largest if load else 0.0
     return [
-        Fact("algbw", algbw, RATE, f"S / t = {size} B / {cells.time_text(exact_t)}{rounded}"),
+        Fact("algbw", algbw, RATE, f"S / t, t = {cells.time_text(exact_t)}"),
         Fact("busbw", algbw.scaled(factor), RATE, over),
         Fact("logical_GBps", load and algbw.scaled(largest), RATE,
              f"{largest:.5g} x S / t, with the block that a rank keeps"),
@@ -171,7 +169,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
 def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     """The part of a peak that a row needed, its bound, and what more than 100 % means."""
     if peak is None:
-        how = "--peak 450GB/s compares busbw with a speed, or with a link"
+        how = "--peak 450GB/s compares busbw"
         return [Fact("peak", "not given", TEXT, how)]
     share, speed = figures.find_peak_fraction(row, peak), peak.bytes_per_second
     more = f"; see `commbench links {peak.name}`" if peak.source else ""
@@ -213,7 +211,7 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-UNDECIDED = "latency- or bandwidth-bound"
+UNDECIDED = "undecided"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
@@ -221,11 +219,9 @@ HELPS = {
 }
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
-_LIMITS = {
-    BANDWIDTH: f"{BANDWIDTH} is below {format_share(1 - CLEAR)}",
-    LATENCY: f"{LATENCY} is above {format_share(CLEAR)}",
-}
-"""From which share of latency on a call is one or the other; where the interval contains it."""
+LIMITS = f"{LATENCY} from {format_share(CLEAR)} on, {BANDWIDTH} up to {format_share(1 - CLEAR)}"
+"""From which share of latency on a call is one or the other."""
+TOO_FEW = "needs three sizes of the call or more, as --sizes 16K,128K,1M"
 MEASURED, BY_MODEL = "measured in this run", "by the model"
 
 
@@ -247,12 +243,9 @@ def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
         return [Fact(NOT_KNOWN, "not known", TEXT, f"{diagnostics.WAITED}: `commbench doctor`")]
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
-    part = Fact(LATENCY_SHARE, share, SHARE, "a part of t")
-    is_latency = f"{cells.share_with_interval_text(share)} of the time is latency"
     bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
-    limits = ", ".join(text for kind, text in _LIMITS.items() if kind in bounds)
-    so = limits if bound == UNDECIDED else HELPS[bound]
-    return [Fact(BOUND, bound, TEXT, f"{is_latency}, the rest grows with S; {so}"), part]
+    part = Fact(LATENCY_SHARE, share, SHARE, "the rest grows with S")
+    return [Fact(BOUND, bound, TEXT, HELPS.get(bound, LIMITS)), part]
 
 
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
@@ -277,7 +270,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         line = max(first, of_size, key=attrgetter("fixed_s"))
         why = "" if line.fits(size) and of_size.fits(size) else _misfit(times, curve)
     elif OPERATIONS[row.case.operation].has_data:
-        why = "this call has too few sizes in this run"
+        why = TOO_FEW
     if why:
         twice = Fact(TWICE_SIZE, stats.ratio(longer, time), RATIO, MEASURED)
         unknown = Fact(NOT_KNOWN, "not known", TEXT, why)
@@ -288,7 +281,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         low, high = time.ends
         parts = zip((latency.value, *latency.ends), (time.value, high, low), strict=True)
         share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
-        where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
+        where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
     facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]
     if curve:
@@ -325,7 +318,7 @@ def _line(fitted: fit.Range) -> Fact:
         terms.append(f"S x about {format_time(float(f'{of_mib.value:.1g}'))}/MiB")
         more = "; the time may not grow with the size"
     low, high = map(format_bytes, fitted.ends)
-    how = f"line fitted to the times of {len(fitted.sizes)} sizes of this call, {low} to {high}"
+    how = f"line fitted to {len(fitted.sizes)} sizes, {low} to {high}"
     return Fact("model of t", " + ".join(terms), TEXT, how + more)
 
 
@@ -333,7 +326,8 @@ def _twice_the_ranks(
     row: ResultRow, time: Estimate, timed: Mapping[Case, Estimate], latency: Estimate | None
 ) -> list[Fact]:
     """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
-    latency that is the same for any number of ranks and for latency that is all in the steps."""
+    latency that is the same for any number of ranks and for latency that is all in the steps, and
+    as much wider as the interval of the row's own time."""
     case, backend, groups = row.case, row.header.plan.backend, ("root", "group", "group_ranks")
     for each, longer in timed.items():
         if each.ranks == 2 * case.ranks and each.key(*groups) == case.key(*groups):
@@ -347,8 +341,10 @@ def _twice_the_ranks(
     latencies = [min(time.value, each) for each in latency.ends]
     ends = (growth(known, s, time.value - s, case.ranks, 2 * case.ranks) for s in latencies)
     every = [ratio for pair in ends for ratio in pair]
-    ratios = min(every), max(every)
-    how = f"not measured; by the formula of {backend}'s algorithm: {known.name}, {known.formula}"
+    # A measured ratio would differ by the errors of this time, too.
+    low, high = time.ends
+    ratios = max(1.0, min(every) * time.value / high), max(every) * time.value / low
+    how = f"not measured; formula of {backend}'s algorithm: {known.name}, {known.formula}"
     return [Fact(TWICE_RANKS, ratios, RATIO, how)]
 
 

@@ -75,6 +75,7 @@ def document(fleet: FleetResult) -> Document:
                 for node in chosen[:MOST_EXPLAINED]
                 if verdict != judged.MISSING and (lines := evidence_lines(node))
             ]
+            title = "Not judged" if _are_too_few(fleet) else title
             blocks.append(Section(title, [Table("", columns, chosen), *evidence]))
     compared = [node for node in fleet.nodes if node.slowdown]
     compared.sort(key=lambda node: (node.chance or 0.0, node.name))
@@ -89,11 +90,18 @@ def document(fleet: FleetResult) -> Document:
     return Document(title, (), [answer(fleet)], blocks, tone=tone)
 
 
+def _are_too_few(fleet: FleetResult) -> bool:
+    """Whether no node has enough peers."""
+    return all(any(why.startswith(judged.TOO_FEW) for why in n.reasons) for n in fleet.nodes)
+
+
 def answer(fleet: FleetResult) -> str:
     """How many nodes have each verdict, and the worst of those to drain."""
     every = format_count(len(fleet.nodes), "node")
     if fleet.outcome == judged.PASS:
         return f"PASS: none of {every} is slower than the others.{_least(fleet.groups)}"
+    if _are_too_few(fleet):
+        return f"NO VERDICT: {every} cannot be judged: a fleet needs {LEAST_NODES} nodes or more."
     words = {judged.DRAIN: "to drain", judged.AGAIN: "to measure again", judged.PASS: "sound"}
     found = ", ".join(
         f"{len(names)} {words.get(each, each)}" for each, names in fleet.lists.items() if names
@@ -161,7 +169,7 @@ def since_lines(past: Past) -> list[str]:
 
 def advice(fleet: FleetResult) -> list[str]:
     """What to do about nodes that do not pass."""
-    if all(any(why.startswith(judged.TOO_FEW) for why in node.reasons) for node in fleet.nodes):
+    if _are_too_few(fleet):
         return [f"Give the runs of {LEAST_NODES} nodes or more: nodes are judged by their peers."]
     return [text for verdict, text in _ADVICE.items() if fleet.lists[verdict]]
 

@@ -48,6 +48,7 @@ class ShownRun:
     has_calls: bool = False
     """Whether the single calls of a replay are shown."""
     only_groups: bool = False
+    only_warnings: bool = False
     is_brief: bool = False
     """Whether many rows are left out, as after a run."""
     tolerance: float | None = None
@@ -156,6 +157,10 @@ def document(shown: ShownRun) -> doc.Document:
         shown.are_warnings_explained,
         f"{command} prints them",
     )
+    columns = section("What the columns mean", [doc.Facts(explained)])
+    if shown.only_warnings:
+        answer = list(filter(None, answer))
+        return doc.Document(run.name, [where, how], answer, [warnings, columns])
     blocks: list[doc.Block] = [
         *([] if shown.are_warnings_explained else [warnings]),
         doc.Pictures(lambda: _pictures(run)),
@@ -174,7 +179,7 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([doc.Folded("Start-up", [doc.Text(f"{start_up}.")])] if start_up else []),
         doc.Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
-        section("What the columns mean", [doc.Facts(explained)]),
+        columns,
     ]
     return doc.Document(
         run.name, [where, how], list(filter(None, answer)), blocks, tone=doc.BAD if is_bad else ""

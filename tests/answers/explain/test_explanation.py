@@ -108,7 +108,7 @@ def test_the_shares_of_a_planted_run_are_found() -> None:
         share = LATENCY / (LATENCY + BETA * size)
         assert why[LATENCY_SHARE].value.value == pytest.approx(share, rel=1e-3)
         assert why["model of t"].value == "50.00 us + S x 1.049 ms/MiB"
-        assert "17 sizes of this call, 1 KiB to 64 MiB" in why["model of t"].how
+        assert "17 sizes, 1 KiB to 64 MiB" in why["model of t"].how
 
 
 def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None:
@@ -129,7 +129,7 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
     low, high = found[LATENCY_SHARE].value.ends
     assert low < 0.4 < high
     assert found[BOUND].value == UNDECIDED
-    assert found[BOUND].how.endswith("bandwidth-bound is below 40 %")
+    assert found[BOUND].how == "latency-bound from 60 % on, bandwidth-bound up to 40 %"
     low, high = found["latency"].value.ends
     assert low < LATENCY < high
     found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])
@@ -175,9 +175,9 @@ def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
             1 << 20,
             100e-6,
             "100.00 us + S x 104.9 us",
-            "9 sizes of this call, 256 KiB to 64 MiB",
+            "9 sizes, 256 KiB to 64 MiB",
         ),
-        (1 << 12, 10e-6, "10.000 us + S x 419.4 us", "8 sizes of this call, 1 KiB to 128 KiB"),
+        (1 << 12, 10e-6, "10.000 us + S x 419.4 us", "8 sizes, 1 KiB to 128 KiB"),
     ):
         why = why_of(run(switches), size)
         assert why["model of t"].value == f"{model}/MiB"
@@ -198,7 +198,7 @@ def test_one_number_of_ranks_gets_the_formula_of_the_backend_and_says_so() -> No
     small, large = (why_of(run(), size)[TWICE_RANKS] for size in (1 << 10, 1 << 26))
     assert small.value == pytest.approx((1.0, 3.0), abs=0.05)
     assert large.value == pytest.approx((1.5, 1.5), abs=0.01)
-    formula = "not measured; by the formula of gloo's algorithm: ring, T = fixed + 2(n-1) alpha"
+    formula = "not measured; formula of gloo's algorithm: ring, T = fixed + 2(n-1) alpha"
     assert small.how.startswith(formula)
 
 
