@@ -133,7 +133,7 @@ def require_interpreters(settings: Sequence[Setting]) -> None:
             ) from None
         if ended.returncode:
             why = f"{named} cannot import commbench and torch"
-            raise UnavailableError(why, "install both there")
+            raise UnavailableError(why, f"install both: {setting.interpreter} -m pip install ...")
 
 
 def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
