@@ -177,6 +177,13 @@ class Comparison(Result, view="answers.compare.document"):
         return of_ranges or bool(self.confirmed(SLOWER))
 
     @property
+    def are_in_turns(self) -> bool:
+        """Whether each launch of both runs is a turn of its own."""
+        rows = [row for row in self.rows if row.runs]
+        turns = {run.turns for row in rows[:1] for run in row.runs or ()}
+        return turns == {self.a.launches, self.b.launches} and 1 not in turns
+
+    @property
     def are_of_two_boots(self) -> bool:
         """Whether it is known that the host of B is not that of A, or was started anew since."""
         a, b = ((run.header.environment if run.header else {}) for run in (self.a, self.b))

@@ -37,6 +37,8 @@ MOST_CHARACTERS = 200
 MOST_ROWS = 8
 """Rows of one comparison that a terminal lists, unless all are asked for."""
 MOST_CROSSOVERS = 3
+MOST_LAUNCHES = 32
+"""Launches of a run that are proposed, at most."""
 MOST_DIFFERENCES = 3
 """Differences of two runs in the first sentence."""
 MOST_SENTENCES = 6
@@ -315,9 +317,11 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 
 
 def _allowance(found: Comparison) -> str:
-    """That intervals allow for what differs between runs, where rows have any."""
+    """That intervals allow for what differs between runs, where rows have any, or need not."""
     if not any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows):
         return ""
+    if found.are_in_turns:
+        return " Their launches were measured in turns."
     return " Intervals allow for runs that differ as much as launches do."
 
 
@@ -362,18 +366,14 @@ def launch_notes(found: Comparison) -> list[str]:
     return notes
 
 
-MOST_LAUNCHES = 32
-"""Launches of a run that are proposed, at most."""
-
-
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
     """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
     that of a check, as a fraction, for which it is enough that one range is clear."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
-    is_final = len(headers) < 2 or any(is_in_process(h) or is_imported(h) for h in headers)
-    is_final |= holds_rounds(found.a.path) != holds_rounds(found.b.path)
+    is_final = any(is_in_process(header) or is_imported(header) for header in headers)
+    is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
     commands = [f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs]
