@@ -65,7 +65,6 @@ def fit_model(
     for path in files:
         require_new(path)
     hints = ImportHints(ranks, op, dtype).validate()
-    require_another_tool(runs, ranks, op, dtype)
     notes: list[str] = []
     sources = [_open(run, ranks_per_node, hints, notes, notify) for run in runs]
     names = [*dict.fromkeys(source.name for source in sources)]
