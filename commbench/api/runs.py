@@ -166,14 +166,11 @@ def load(
     return load_one_of(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
 
 
-def require_another_tool(
-    runs: Sequence[AnyRun], ranks: int | None = None, op: str | None = None,
-    dtype: str | None = None,
-) -> None:  # fmt: skip
-    """Raise UsageError where one of these is given, and all runs are of commbench."""
+def require_another_tool(runs: Sequence[AnyRun], *hints: Any, **named: Any) -> None:
+    """Raise UsageError where `ranks`, `op` or `dtype` is given, and all runs are of commbench."""
     from commbench.analysis import load
 
-    load.require_another_tool(runs, ranks, op, dtype)
+    load.require_another_tool(runs, *hints, **named)
 
 
 def load_one_of(
