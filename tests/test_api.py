@@ -222,6 +222,8 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
             ": 1",
         ),
         ("predict('published:h100', ranks=8, sizes=b'1K')", "sizes cannot be b'1K'", "give a"),
+        ("load(run, op='x')", "op says what a file of another tool does not", "leave op out"),
+        ("fleet(run, dtype='x')", "dtype says what a file of another tool", "leave dtype out"),
         ("load(5)", "run=5 is no run", "give a Run"),
         ("compare(5, 6)", "a=5 is no run", "give a Run"),
         ("run(sizes=-4)", "sizes: size -4 is below 1", "such as 1K"),

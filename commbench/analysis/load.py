@@ -22,13 +22,13 @@ from commbench.analysis.columns import (
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, UsageError
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.rounds import read_setting
-from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT
+from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT, find_run
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -225,6 +225,32 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     from commbench.readers.registry import import_run
 
     return import_run(path, hints)
+
+
+def require_another_tool(
+    runs: Collection[Any], ranks: int | None = None, op: str | None = None, dtype: str | None = None
+) -> None:
+    """Raise UsageError where one of these describes another tool's file, and all runs are of
+    commbench. What reads a run says that there is none."""
+    given = {"--ranks": ranks, "--op": op, "--dtype": dtype}
+    option = next((name for name, value in given.items() if value is not None), "")
+    if not option or any(isinstance(run, LoadedRun) for run in runs):
+        return
+    try:
+        kinds = {_kind_of_run(run) for run in runs}
+    except (RecordsError, UsageError):
+        return
+    if kinds and kinds <= {JOURNAL, RESULTS_CSV, FIRST_ROUND}:
+        names = [str(getattr(run, "name", run)) for run in runs]
+        what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
+        why = f"{option} says what a file of another tool does not; {what} of commbench"
+        raise UsageError(why, f"leave {option} out")
+
+
+def _kind_of_run(run: Any) -> str:
+    if isinstance(run, str | Path):
+        return kind_of(find_run(str(run)))
+    return _OTHER if not isinstance(run, schema.Run) or schema.is_imported(run.header) else JOURNAL
 
 
 def require_samples(run: schema.Run | LoadedRun) -> schema.Run:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import Run, ignore, load_rows, texts
+from commbench.api.runs import Run, ignore, load_rows, require_another_tool, texts
 from commbench.errors import UsageError, wrong_value
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -159,6 +159,7 @@ def compare(
     from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
+    require_another_tool((a, b), ranks, op, dtype)
     read = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=notify)
     first, second = (read(run, comparison.COMPARED) for run in (a, b))
     comparison.require_two_runs(first, second)
@@ -229,6 +230,8 @@ def check(
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     elif not all(isinstance(rule, Rule) for rule in rules):
         raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
+    others = [] if against in (None, HISTORY) else [against]
+    require_another_tool([run, *others], ranks, op, dtype)
     read = partial(
         load_rows, columns=comparison.CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify
     )

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import ignore, load, load_rows
+from commbench.api.runs import ignore, load_one_of, load_rows, require_another_tool
 from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
@@ -207,6 +207,7 @@ def advise(
         from commbench.views.draw import require_ending
 
         require_ending(Path(output))
+    require_another_tool(runs, ranks, op, dtype)
     found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
@@ -223,7 +224,7 @@ def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         return [found for each in load_sweep(folder).settings if (found := each.run)]
-    one = load(run, **how)
+    one = load_one_of(run, **how)
     schema.tell_incomplete(one, how["notify"])
     return [one]
 

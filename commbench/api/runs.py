@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import RecordsError, UsageError, wrong_value
+from commbench.errors import UsageError, wrong_value
 from commbench.plan.links import parse_peak
 from commbench.readers.source import ImportHints
 from commbench.results import run_folder, schema
@@ -162,6 +162,22 @@ def load(
     Raises RecordsError where there is no such run, or only a results.csv, which has no samples.
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
+    require_another_tool([run], ranks, op, dtype)
+    return load_one_of(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+
+
+def require_another_tool(runs: Sequence[AnyRun], *hints: Any, **named: Any) -> None:
+    """Raise UsageError where `ranks`, `op` or `dtype` is given, and all runs are of commbench."""
+    from commbench.analysis import load
+
+    load.require_another_tool(runs, *hints, **named)
+
+
+def load_one_of(
+    run: AnyRun, *, ranks: int | None, op: str | None, dtype: str | None,
+    notify: Callable[[str], None],
+) -> Run:  # fmt: skip
+    """A run as `load` has it; of several, of which the keywords may describe another."""
     from commbench.analysis.load import open_run, require_samples
 
     if isinstance(run, Run):
@@ -332,21 +348,6 @@ def load_rows(
         return as_loaded_run(_require_run(run), wanted)
     hints = ImportHints(ranks, op, dtype)
     return load(run_folder.find_run(str(run), notify), wanted, hints)
-
-
-def require_another_tool(option: str, names: Sequence[str]) -> None:
-    """Raise UsageError where `option` describes another tool's file, and all these runs are of
-    commbench. What reads a run says that there is none."""
-    from commbench.analysis.load import kind_of
-
-    try:
-        kinds = {kind_of(run_folder.find_run(name)) for name in names}
-    except (RecordsError, UsageError):
-        return
-    if kinds and kinds <= {run_folder.JOURNAL, run_folder.RESULTS_CSV}:
-        what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
-        why = f"{option} says what a file of another tool does not; {what} of commbench"
-        raise UsageError(why, f"leave {option} out")
 
 
 def _require_run(run: Any) -> schema.Run | LoadedRun:

@@ -244,7 +244,6 @@ def make_function(name: str) -> Callable[..., None]:
         for values in (given, given["context"].params) if "context" in given else (given,):
             _join(values, options)
         flags = {o._replace(name=key).flag: given.get(key) for key, o in chosen.items()}
-        _require_meaning(given, options)
         try:
             if entry.view:
                 keys = [key for key in SHOWN if key not in own]
@@ -275,20 +274,6 @@ def make_function(name: str) -> Callable[..., None]:
     function.__name__, function.__doc__ = carry_out.__name__, carry_out.__doc__
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
-
-
-def _require_meaning(given: Mapping[str, Any], options: Mapping[str, Option]) -> None:
-    """Raise UsageError where an option describes another tool's file, and none is named."""
-    from commbench.cli.reading_options import FILE_HINTS
-
-    hints = [key for key in FILE_HINTS if options.get(key) == FILE_HINTS[key]]
-    option = next((f"--{key}" for key in hints if given[key] is not None), "")
-    if option:
-        from commbench.api.runs import require_another_tool
-
-        runs = [given[key] for key, each in options.items() if each.is_argument or key == "against"]
-        names = [n for each in runs for n in (each if isinstance(each, list) else [each]) if n]
-        require_another_tool(option, [str(name) for name in names if name != "history"])
 
 
 def _shown_by(

@@ -90,11 +90,13 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     commbench plot results/20261121-120000-sweep     a sweep, as `sweep` draws it
     """
     from commbench import api
+    from commbench.api.runs import load_one_of, require_another_tool
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import tell_incomplete
 
     runs = runs or [str(find_newest())]
-    load: Any = partial(api.load, **hints, notify=print_status)
+    require_another_tool(runs, **hints)
+    load: Any = partial(load_one_of, **hints, notify=print_status)
     found: list[Any] = [find_sweep(run) or load(run) for run in runs]
     for run in found:
         if isinstance(run, api.Run):
@@ -181,7 +183,7 @@ def report(
     commbench report before after --format markdown      for a ticket
     """
     from commbench import api
-    from commbench.api.runs import load_rows
+    from commbench.api.runs import load_rows, require_another_tool
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
     from commbench.results.run_folder import find_newest, find_sweep
 
@@ -193,6 +195,7 @@ def report(
         format = "markdown"
     write = partial(api.report, output=output, format=format)
     hints = {name: given.pop(name) for name in FILE_HINTS}
+    require_another_tool(runs, **hints)
 
     def find(run: str) -> Any:
         return load_rows(run, **hints, notify=print_status)

@@ -196,15 +196,15 @@ class CallOptions:
         plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
     )  # fmt: skip
     latency_size: int | None = _pairs(
-        "SIZE", "Size of ping_pong, where other operations have --sizes.", plan="latency_size",
+        "SIZE", "Size of ping_pong, instead of --sizes.", plan="latency_size",
         parse=option.parse_one_size, default_text="that of --sizes", needs=lambda o: o.is_latency,
     )  # fmt: skip
     window: int = _pairs(
-        "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+        "N", "Messages that stream sends before it waits.", plan="window",
         is_varied=True, needs=lambda o: o.has_window,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
-        "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "
+        "KIND", f"How unequal blocks differ. {KINDS_HELP}; "
         "file:MATRIX.csv: in the ratio of these whole numbers, a line per sender. A seed may "
         "follow: zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
         parse=list_of(parse_imbalance), is_varied=True, needs=lambda o: o.block_counts,

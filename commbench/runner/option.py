@@ -32,6 +32,10 @@ _REFUSALS = {
 """The users of options that may refuse one, and what they say."""
 
 
+_TELLS_NOTHING = ("", "none", "no soak", "start a new run")
+"""Defaults that the help leaves out."""
+
+
 class Option(NamedTuple):
     """An option of a command, or an argument; most fields are for those of `commbench run` only."""
 
@@ -107,7 +111,7 @@ class Option(NamedTuple):
         elif not text and self.default is not False and self.default not in (None, "", (), ...):
             text = value_text(self.default)
         about = self.help() if callable(self.help) else self.help
-        return f"{about}  [default: {text}]" if text else about
+        return about if text in _TELLS_NOTHING else f"{about}  [default: {text}]"
 
     def argument(self, value: Any) -> str:
         """The option with its value as one word of a command line."""

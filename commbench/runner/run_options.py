@@ -158,7 +158,7 @@ class RunOptions(CallOptions):
         refused_by=("resume", "preflight"),
     )  # fmt: skip
     resume: str | None = _output(
-        "RUN", "Continue a run that was cut off, or add launches: its folder or its label.",
+        "RUN", "Continue a run that was cut off, or add launches: its folder or label.",
         default=None, parse=str, reach=HERE, default_text="start a new run",
         refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
@@ -187,7 +187,7 @@ class RunOptions(CallOptions):
         reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
     )  # fmt: skip
     verbose: bool = _output(
-        "", "Print every table, every warning with its explanation, and how ranks are started.",
+        "", "Print all tables and explained warnings, and how ranks are started.",
         default=False, flags="--verbose -v", reach=USER, refused_by=("sweep", "api"),
     )  # fmt: skip
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

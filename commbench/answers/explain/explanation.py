@@ -252,12 +252,10 @@ def document(found: Explanation) -> Document:
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
     for each in found.rows:
         if not found.is_overview or each.get("step"):
-            rows = [
-                (fact.name, value_text(fact.value, fact.unit), fact.how)
-                for fact in each.facts if fact.unit != known.FIGURE
-            ]  # fmt: skip
-            warned = [(f.name, f.how) for f in each.facts if f.unit == known.FIGURE]
-            told: list[Any] = [facts_table("", rows), *([Facts(warned)] if warned else [])]
+            facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
+            rows = [(f.name, value_text(f.value, f.unit), f.how) for f in facts]
+            warned = Facts([(f.name, f.how) for f in each.facts if f.unit == known.FIGURE])
+            told: list[Any] = [facts_table("", rows), *([warned] if warned.pairs else [])]
             blocks += told if is_one else [Section(_title(each), told)]
     if found.name:
         timings = {each.row.case.timing: row_names.describe_time(each.row) for each in found.rows}
@@ -281,9 +279,8 @@ def _sentence(found: RowExplanation) -> str:
     if row.time is None:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
-    form = f" ({form})" if (form := found.get(known.FORM)) else ""
-    ranks = units.format_count(case.ranks, "rank")
-    text = f"{case.operation}{form}{size} on {ranks} takes "
+    form, ranks = found.get(known.FORM), units.format_count(case.ranks, "rank")
+    text = f"{case.operation}{f' ({form})' * bool(form)}{size} on {ranks} takes "
     text += value_text(row.time.estimate, known.SECONDS)
     if isinstance(ratio := found.get(known.OVER_DIRECT), Estimate):
         text += f", {value_text(ratio, known.RATIO)} times as long as a direct call"
@@ -322,8 +319,7 @@ def _may_reduce(row: ResultRow) -> bool:
     return operation.reduces and (row.case.busbw_factor or 0.0) > 1 and is_nccl
 
 
-def _bound_sentence(facts: dict[str, Fact]) -> str:
-    bound, share = facts[known.BOUND], facts[known.LATENCY_SHARE]
+def _bound_sentence(bound: Fact, share: Fact) -> str:
     latency = f"latency is {value_text(share.value, share.unit)} of the time"
     if bound.value == known.UNDECIDED:
         return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."
@@ -336,7 +332,7 @@ def _what_helps(found: RowExplanation) -> str:
     bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
     peak = found.get("of the peak")
     texts = {
-        _bound_sentence(facts) if bound else "": bound,
+        _bound_sentence(bound, facts[known.LATENCY_SHARE]) if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
         f"A ring over this link cannot reach that: {_REDUCED}.": found.get("of the limit"),
         "That is more than published rings over NVLink reach "
@@ -354,13 +350,11 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     unsure = {known.UNDECIDED: f"{known.LATENCY} or {known.BANDWIDTH} (undecided)"}
-    every = [kind for each in found.rows if (kind := each.get(known.BOUND))]
-    bounds = Counter(unsure.get(kind, kind) for kind in every)
+    bounds = Counter(unsure.get(b, b) for each in found.rows if (b := each.get(known.BOUND)))
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
-        reasons = [fact.how for each in found.rows for fact in each.facts
-                 if fact.name == known.NOT_KNOWN]  # fmt: skip
-        why = reasons[0] if len({*reasons}) == 1 else ""
+        told = {f.how for each in found.rows for f in each.facts if f.name == known.NOT_KNOWN}
+        why = told.pop() if len(told) == 1 else ""
         return f"What bounds the calls of {found.name} ({kinds}) is not known{why and f': {why}'}."
     if len(bounds) == 1 and len(found.rows) == bounds.total():
         are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS, TIMES, row_type
 from commbench.analysis.environment import Recorded, environment_facts
-from commbench.analysis.load import LoadedRun, as_loaded_run, load
+from commbench.analysis.load import LoadedRun, as_loaded_run, load, require_another_tool
 from commbench.answers.compare.comparison import CHECKED
 from commbench.answers.history.history import Change, Trend, find_trend
 from commbench.answers.history.records import HistoryRun, System
@@ -49,6 +49,7 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
     read, as one that was killed at its start, is there with the reason.
     """
     found: list[NodeRun] = []
+    paths: list[tuple[Path, str]] = []
     for each in given:
         if isinstance(each, Run | LoadedRun):
             found.append(_make(as_loaded_run(each, CHECKED)))
@@ -61,8 +62,9 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
         inner = runs_within(Path(text))
         if name and inner:
             raise UsageError(f"{text} has several runs, and {name} is one node", "name one run")
-        found += [_read(path, name, hints) for path in inner or [find_run(text)]]
-    return found
+        paths += [(path, name) for path in inner or [find_run(text)]]
+    require_another_tool([path for path, _ in paths], *hints[:3])
+    return [*found, *(_read(path, name, hints) for path, name in paths)]
 
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
