@@ -75,10 +75,10 @@ def history_export(output: Path | None, **given: Any) -> None:
 
 
 def history_accept(run: str, **given: Any) -> None:
-    """Accept that calls take as long as in a run: the usual level begins there.
+    """Make the times of a run, and of those after it, the usual ones.
 
-    A check against the history compares with what was usual before calls became slower, and so
-    fails until then.
+    A check against the history compares with what was usual before calls became slower, so it fails
+    until you accept the new times.
 
     \b
     commbench history accept 17

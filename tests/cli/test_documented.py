@@ -70,6 +70,14 @@ def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str
     asked = plan(operations=("all_reduce", "barrier"))
     for name in ("before", "after", "again", "mine", "baseline", "new", "ring", "tree"):
         synthetic_run(tmp_path / "results" / name, name, lambda _: steady(1e-4, 2), asked, 3)
+    for name in (
+        "gate/python=old",
+        "gate/python=new",
+        "versions/python=old",
+        "versions/python=new",
+    ):
+        folder = tmp_path / name / "round-1"
+        synthetic_run(folder, name[-3:], lambda _: steady(1e-4, 2), asked, 3)
     for name in ("plain", "quiet"):
         synthetic_replay(tmp_path / "results" / name, name, variants=["calls"], workload=STEP)
     ended = commbench(*shlex.split(line)[1:])
