@@ -119,8 +119,7 @@ def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Itera
         yield (
             f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
             f"since then {format_count(len(found), 'row')} took {slower} longer. `commbench history"
-            f" show{db}` says what changed then, `commbench history accept {first.id}{db}` makes "
-            "it usual."
+            f" accept {first.id}{db}` makes that usual."
         )
 
 

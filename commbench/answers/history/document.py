@@ -279,7 +279,7 @@ def runs_document(found: RunsOfHistory) -> Document:
     """A row for each run, the newest first."""
     answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
     waited = Column("rows that\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
-    accepted = Column("accepted", lambda run: "yes" * (run.id in found.accepted), cells.TEXT, 6)
+    accepted = Column("accepted", lambda run: "yes" * (run.id in found.accepted), cells.TEXT)
     table = Table("", (*RUN_COLUMNS, waited, accepted), found.runs[::-1])
     return Document("Runs of a history", (), answer, [table, Items([*notes(found.runs)], "Notes")])
 
