@@ -25,7 +25,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import Estimate, np, student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -126,11 +126,9 @@ def _weigh(batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float
     if sum(lengths) < MANY:
         pairs = sorted((x, w) for own, w in zip(launches, weights, strict=True) for x in own)
         return _Samples([x for x, _ in pairs], number, [*accumulate(w for _, w in pairs)])
-    import numpy
-
-    whole = numpy.concatenate([numpy.asarray(own) for own in launches])
+    whole = np.concatenate([np.asarray(own) for own in launches])
     order = whole.argsort(kind="stable")
-    reached = numpy.repeat(weights, lengths)[order].cumsum()
+    reached = np.repeat(weights, lengths)[order].cumsum()
     return _Samples(whole[order].tolist(), number, reached.tolist())
 
 
@@ -319,11 +317,9 @@ def _count_below(
         ordered = [*map(sorted, batches)]
         found = [(bisect_left(b, limit) + bisect_right(b, limit)) / 2 for b in ordered]
     else:
-        import numpy
-
-        whole, starts = numpy.frombuffer(concatenated(batches)), [0, *accumulate(lengths[:-1])]
+        whole, starts = np.frombuffer(concatenated(batches)), [0, *accumulate(lengths[:-1])]
         twice = (whole < limit).astype("int8") + (whole <= limit)
-        found = (numpy.add.reduceat(twice, starts, dtype=int) / 2).tolist()
+        found = (np.add.reduceat(twice, starts, dtype=int) / 2).tolist()
     return [*zip(lengths, found, strict=True)]
 
 
@@ -344,9 +340,7 @@ def medians(batches: Sequence[Sequence[float]]) -> list[float]:
     lengths = lengths_of(batches)
     if sum(lengths) < MANY or len({*lengths}) > 1:
         return [median(sorted(batch)) for batch in batches if len(batch)]
-    import numpy
-
-    ordered = numpy.sort(numpy.frombuffer(concatenated(batches)).reshape(len(lengths), -1))
+    ordered = np.sort(np.frombuffer(concatenated(batches)).reshape(len(lengths), -1))
     found: list[float] = (
         (ordered[:, (lengths[0] - 1) // 2] + ordered[:, lengths[0] // 2]) / 2
     ).tolist()

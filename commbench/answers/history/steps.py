@@ -31,15 +31,10 @@ from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats import Estimate, around, combine, factor_of_all, student_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Values = NDArray[Any]
+from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
 ALPHA = 0.01
 """The probability that a step is found in a series without one."""
@@ -121,8 +116,6 @@ class Fit(NamedTuple):
 def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: float = 0.0) -> Fit:
     """The steps of a series of values above 0, in their order in time. `tolerance` is the change of
     a level up to which there is no step: 0.02 for 2 %."""
-    import numpy as np
-
     values = np.log([estimate.value for estimate in series])
     if (number := len(values)) < FEWEST:
         level = None
@@ -148,10 +141,8 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
 
 
-def estimate_noise(values: Values) -> Noise:
+def estimate_noise(values: Array) -> Noise:
     """The noise of a series of logarithms, which may have steps and outliers."""
-    import numpy as np
-
     first = values[1:] - values[:-1]
     is_usual = np.abs(first) <= JUMP * sqrt(_clipped_variance(first))
     second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
@@ -160,11 +151,9 @@ def estimate_noise(values: Values) -> Noise:
     return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
 
 
-def _clipped_variance(found: Values) -> float:
+def _clipped_variance(found: Array) -> float:
     """The variance of normal values with mean 0, of which some are far too large: that of the
     values clipped at CLIP deviations, which are first the scaled median of the absolute values."""
-    import numpy as np
-
     if not len(found):
         return 0.0
     deviation = float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
@@ -174,14 +163,12 @@ def _clipped_variance(found: Values) -> float:
     return deviation**2
 
 
-def _weights(series: Sequence[Estimate], noise: Noise) -> Values:
+def _weights(series: Sequence[Estimate], noise: Noise) -> Array:
     """The weight of each point. The noise of the series contains the usual interval already; a
     point with a wider one has the variance that is more, too."""
-    import numpy as np
-
     variances = np.minimum(np.square([own_deviation(each) for each in series]), 1.0)
     more = np.maximum(variances - np.median(variances), 0.0)
-    weights: Values = noise.deviation**2 / (noise.deviation**2 + more)
+    weights: Array = noise.deviation**2 / (noise.deviation**2 + more)
     return weights
 
 
@@ -211,8 +198,6 @@ def slow_end(logs: Sequence[float]) -> int:
     """How many of the last points of a level are slower than the others, as they are too few for a
     step, or for one that is certain; 0 where none. Student's t of two samples, with ALPHA
     for all places together (Bonferroni); at least SHORTEST points are not slower."""
-    import numpy as np
-
     number, places = len(logs), len(logs) - SHORTEST
     if places < 1:
         return 0
@@ -227,14 +212,12 @@ def slow_end(logs: Sequence[float]) -> int:
     return best + 1 if scores[best] > limit else 0
 
 
-def _clip(values: Values, deviation: float) -> Values:
+def _clip(values: Array, deviation: float) -> Array:
     """The values, at most CLIP deviations from the median of their neighbours."""
-    import numpy as np
-
     width = 2 * NEIGHBOURS + 1
     padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
     medians = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    clipped: Values = np.clip(values, medians - CLIP * deviation, medians + CLIP * deviation)
+    clipped: Array = np.clip(values, medians - CLIP * deviation, medians + CLIP * deviation)
     return clipped
 
 
@@ -255,9 +238,7 @@ def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
 class _Sums:
     """Cumulative sums of weighted values, from which the cost of any segment follows."""
 
-    def __init__(self, values: Values, weights: Values) -> None:
-        import numpy as np
-
+    def __init__(self, values: Array, weights: Array) -> None:
         centred = values - values.mean()
         self._offset = float(values.mean())
         self._weights = np.concatenate([[0.0], np.cumsum(weights)])
@@ -280,8 +261,6 @@ class _Sums:
 
     def cut(self, step_cost: float) -> list[int]:
         """The places of the steps of the best fit."""
-        import numpy as np
-
         number = len(self._sums) - 1
         best, before = np.full(number + 1, -inf), np.zeros(number + 1, int)
         best[0] = step_cost
@@ -299,8 +278,6 @@ class _Sums:
     def places(self, first: int, at: int, end: int, variance: float) -> tuple[int, int]:
         """The places at which a step between two others may be as well: those whose likelihood is
         at least 5 % of the best one's."""
-        import numpy as np
-
         tried = np.arange(first + 1, end)
         gains = self._gain(first, tried) + self._gain(tried, end)
         near = tried[gains >= gains.max() - 2 * log(20) * variance]
