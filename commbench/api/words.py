@@ -7,7 +7,8 @@ from functools import cache
 
 _CALLS = {
     "model fit": "fit_model", "model predict": "predict", "history add": "history.add",
-    "history list": "history.list_", "history show": "history.show", "env": "environment",
+    "history accept": "history.accept", "history list": "history.list_",
+    "history show": "history.show", "env": "environment",
     "import": "import_results", "workload import": "workload.load", "expect RUN": "expect_run",
     "workload show": "workload.analyse", "list": "list_runs", "sweep --resume": "resume_sweep",
 }  # fmt: skip
