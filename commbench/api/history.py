@@ -126,6 +126,9 @@ def accept(run: str | int, *, db: str | Path | None = None) -> HistoryRun:
         if found[1:]:
             numbers = list_some([str(each.id) for each in found], 8)
             raise UsageError(f"{len(found)} runs are called {run!r}", f"name a number: {numbers}")
+        if not any(point.counts for _, point in history.points_of(found[0])):
+            why = f"no row of run {found[0].id} counts: its ranks waited for a core"
+            raise UsageError(why, "accept the next run whose ranks did not wait")
         history.accept(found[0])
         return found[0]
 

@@ -290,7 +290,7 @@ def _shown_by(
     from commbench.views.formats import choose_format, find_view, show
 
     view = find_view(view_module)
-    view.require(choose_format(format, output))
+    view.require(choose_format(format, output, endings=view.endings))
     for name, file in {"output": output, **files}.items():
         if file:
             require_new(file, OWN_JUNIT if name == "junit" else None)

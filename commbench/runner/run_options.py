@@ -70,7 +70,7 @@ class RunOptions(CallOptions):
         default_text="until their times are stable",
     )  # fmt: skip
     precision: float = _how_long(
-        "PART", "Sample each case until the 95 % interval of its median is within this.",
+        "PART", "Sample each case until half the 95 % interval of its median is this part of it.",
         plan="precision", parse=parse_precision, default_text="5%", python_type="float | str",
     )  # fmt: skip
     budget: float = _how_long(

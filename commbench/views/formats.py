@@ -150,6 +150,11 @@ class View(NamedTuple):
         """The names of the formats."""
         return (*WRITERS, *([JSON] if self.schema else []), *self.more)
 
+    @property
+    def endings(self) -> dict[str, str]:
+        """The formats of files, by the endings of their names."""
+        return ENDINGS | {f".{name}": name for name in self.more}
+
     def require(self, format_: str) -> None:
         """Raise UsageError for an unknown format."""
         choose("format", format_, dict.fromkeys(self.formats))
@@ -218,7 +223,9 @@ def show(
     from commbench.output.ci import OWN_JUNIT, add_to_summary
     from commbench.output.console import print_workflow_commands
 
-    print_or_write(view.write(result, choose_format(format_, output), is_verbose), output)
+    print_or_write(
+        view.write(result, choose_format(format_, output, endings=view.endings), is_verbose), output
+    )
     if junit and view.junit:
         write_new(junit, view.junit(result), OWN_JUNIT)
     if json:

@@ -593,3 +593,29 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(stop_after: int) -> None
     again = first.batches().keys() - first.ended().keys()
     for index, number in (before + after).items():
         assert number - LOOK * (index in again) in (LOOK, 10)
+
+
+@pytest.mark.parametrize("rows", [150, pytest.param(2000, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("call_s", "noise", "effect"),
+    [(2e-3, 0.2, 0.0), (2e-3, 0.2, 0.05), (2e-3, 0.5, 0.1), (2e-4, 0.2, 0.05), (2e-4, 0.5, 0.1)],
+)
+def test_an_interval_at_which_sampling_stops_covers_the_true_median(
+    call_s: float, noise: float, effect: float, rows: int
+) -> None:
+    """Rows of 3 launches that differ by 4 %, with batches that differ by `effect`, each sampled
+    until the rule ends it."""
+    asked, held = plan(launches=3, budget_s=0.2, precision=0.05), 0
+    chance = numpy.random.default_rng([int(call_s * 1e6), int(noise * 100), int(effect * 100)])
+    for _ in range(rows):
+        launches: list[list[list[float]]] = [[], [], []]
+        for batches_ in launches:
+            shift = 0.04 * chance.standard_normal()
+            while not sampling.evaluate(asked, batches_)[0]:
+                logs = noise * chance.standard_normal(int(sampling.BATCH_S / call_s))
+                logs += shift + effect * chance.standard_normal()
+                batches_.append((call_s * numpy.exp(logs)).tolist())
+        every = [*chain.from_iterable(launches)]
+        low, high = median_ci(every, [sorted(chain.from_iterable(own)) for own in launches], 0.04)
+        held += (low or 0.0) <= call_s <= (high or 0.0)
+    assert held >= 0.9 * rows

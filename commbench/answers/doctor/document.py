@@ -83,8 +83,10 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
 def _more_seconds(report: DoctorReport) -> str:
     """What makes all launches that were planned."""
     done, planned = report.launches
+    rounds = max(report.request.rounds, FEWEST_LAUNCHES)
     seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches
-    return f"run `commbench doctor --seconds {ceil(seconds / 10) * 10}`"
+    seconds *= rounds / report.request.rounds
+    return f"run `commbench doctor --rounds {rounds} --seconds {ceil(seconds / 10) * 10}`"
 
 
 RATE_COLUMNS = (

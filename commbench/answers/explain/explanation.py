@@ -100,7 +100,7 @@ def explain_run(
             place = bisect(some, size_bytes)
             near = " and ".join(map(units.format_bytes, some[max(0, place - 1) : place + 1]))
             why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
-            raise UsageError(why, f"it has {has}; nearest: {near}" if near else f"it has {has}")
+            raise UsageError(why, f"it has {has}" + f"; nearest: {near}" * bool(some[2:]))
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
     largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
     found = tuple(explain_row(row, every, peak, machine) for row in largest)

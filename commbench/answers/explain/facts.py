@@ -142,7 +142,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     case, load = row.case, row.case.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
-    few = f"{operation.messages}, for any S"
+    few = f"{operation.messages}, for any S, if a rank sends to one at a time"
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]

@@ -110,7 +110,10 @@ def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
     timing = about(len(cases) * plan.budget_s)
     slow = format_time(plan.budget_s / SLOWEST_CALLS)
     start = format_count(plan.launches, "start")
-    yield f"Timing takes {timing}, longer where calls take over {slow}; besides {start} and checks."
+    yield (
+        f"Timing takes {timing}, longer where calls take over {slow} or the host is busy; besides "
+        f"come {start} of all ranks, of seconds each, and checks."
+    )
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:

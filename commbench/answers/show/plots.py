@@ -236,7 +236,7 @@ def _picture(
     elif answer.highest and not answer.has_waited:
         busbw = busbw_of(answer.highest)
         interval = in_brackets(bandwidth_interval_text(busbw))
-        title = f"{shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
+        title = f"Bus bandwidth of {shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
         runs = [
             curve.run for curve in curves.curves if any(r is answer.highest for r in curve.rows)
         ]

@@ -77,10 +77,12 @@ SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda mo
 
 
 def _status(row: ResultRow) -> str:
-    """A word on a row that is not as the others: `cut off`, `wrong`."""
+    """A word on a row that is not as the others: `cut off`, `wrong`, `waited` for a core."""
     if row.measurement.status != OK:
         return row.measurement.status
-    return CUT_OFF if row.stop_reason == CUT_OFF else ""
+    if row.stop_reason == CUT_OFF:
+        return CUT_OFF
+    return "waited" if has_waited(row.queued_share) else ""
 
 
 def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, ...]:

@@ -206,7 +206,7 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
             told = [row for row in ordered if _way(row) in (best, *alike, usual)]
             what = best
             if alike:
-                what += f", the fastest (not told apart from it: {join_words(alike)})"
+                what += f" (not told apart from it: {join_words(alike)})"
             yield told, what, usual, {"ratio": found}
 
 
