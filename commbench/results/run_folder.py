@@ -214,11 +214,11 @@ def made_at(folder: Path) -> str:
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
     if not text:
         return RecordsError("the name of the run is empty", RUN_HINT)
-    if find_sweep(text):
-        return RecordsError(
-            f"{text} is a sweep, not a run",
-            "use `commbench show`, `plot` or `report` on it alone",
-        )
+    if sweep := find_sweep(text):
+        hint = "use `commbench show`, `plot` or `report` on it alone"
+        if settings := sorted(str(inner) for inner in sweep.iterdir() if holds_rounds(inner)):
+            hint += f", or name a setting: {list_some(settings, 3)}"
+        return RecordsError(f"{text} is a sweep, not a run", hint)
     if files.is_folder(path):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
         return RecordsError(f"{text} is a folder without a run", hint)

@@ -17,7 +17,7 @@ from commbench.answers.check.gate import (
     RuleResult,
     find_ranges,
 )
-from commbench.answers.compare import document as comparing
+from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
@@ -70,7 +70,7 @@ def _clearer(
     rows = [row for row in comparison.rows if row.b.case in cases]
     ranges = find_ranges(strict, comparison) if strict else ()
     unsure = [each for each in ranges if any(map(each.covers, rows))]
-    return comparing.clearer(comparison, unsure, strict and strict.value - 1)
+    return causes.clearer(comparison, unsure, strict and strict.value - 1)
 
 
 def _after_failure(gate: GateResult) -> list[str]:
@@ -112,12 +112,19 @@ def _texts(
     if case:
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""
         of_worst = f" --op {case.operation}{size}"
+    are_in_turns = gate.comparison is not None and gate.comparison.are_in_turns
     blanks = {
         "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst, "named": named,
-        "db": _db(gate), "add": add,
+        "db": _db(gate), "add": add, "again": "" if are_in_turns else f" {_AGAIN}",
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
+
+
+_AGAIN = (
+    "Then measure both again: where the baseline is now as slow, it is the host (`commbench "
+    "doctor`)."
+)
 
 
 def _db(gate: GateResult) -> str:

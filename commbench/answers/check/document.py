@@ -26,6 +26,7 @@ from commbench.answers.check.gate import (
 )
 from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
+from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.document import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
@@ -56,7 +57,7 @@ def document(gate: GateResult) -> Document:
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said = verdict(gate)
     if gate.comparison:
-        causes = comparing.known_causes(gate.comparison)
+        causes = known_causes(gate.comparison)
     else:
         queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
         causes = waited_sentences(queued, [gate.run.header])
@@ -73,7 +74,7 @@ def document(gate: GateResult) -> Document:
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result, told) for result in worst_first),
         warnings_section(warnings),
-        Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
+        Items(launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
     ]
     title = f"Check of {gate_title(gate)}"
@@ -254,7 +255,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "verdict": verdict(gate),
         "incomplete": gate.incomplete or None,
         "baseline_incomplete": (gate.baseline and gate.baseline.incomplete) or None,
-        "notes": comparing.launch_notes(gate.comparison) if gate.comparison else [],
+        "notes": launch_notes(gate.comparison) if gate.comparison else [],
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
              "explanation": w.explanation} for run, w in run_warnings(gate.runs)

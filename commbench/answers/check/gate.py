@@ -39,7 +39,7 @@ EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 UNCHECKED = "results not checked"
-"""Why a row is not measured whose results nobody has checked, although it has some."""
+"""Why a row is not judged that has results which nobody checked."""
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
@@ -353,21 +353,22 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
         return _not_measured(rule, row, why, is_unmatched)
     if has_baseline and other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")
-    found = _decide(rule, row, estimate, baseline)
+    in_turns = has_baseline and limited.in_turns
+    found = _decide(rule, row, estimate, baseline, in_turns)
     if found.outcome == UNDECIDED and rule.limit.needs_baseline:
-        alone = _decide(rule, row, limited.host.without(estimate), baseline).outcome
+        alone = _decide(rule, row, limited.host.without(estimate), baseline, in_turns).outcome
         return found._replace(without_host=alone if alone != UNDECIDED else "")
     return found
 
 
-def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
+def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: bool) -> RowCheck:
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
     fail but does not pass; one that is compared with a baseline does neither where ranks of a side
     waited for a core. Noise makes calls slower only: so without a baseline a row within the limit
     passes nevertheless."""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
-    doubt = why_undecided(baseline, row) if baseline else ""
+    doubt = why_undecided(baseline, row, in_turns) if baseline else ""
     if not baseline and outcome == FAIL and has_waited(row.queued_share):
         doubt = WAITED
     if outcome == FAIL and not doubt:

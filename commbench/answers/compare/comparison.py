@@ -179,9 +179,7 @@ class Comparison(Result, view="answers.compare.document"):
     @property
     def are_in_turns(self) -> bool:
         """Whether each launch of both runs is a turn of its own."""
-        rows = [row for row in self.rows if row.runs]
-        turns = {run.turns for row in rows[:1] for run in row.runs or ()}
-        return turns == {self.a.launches, self.b.launches} and 1 not in turns
+        return any(row.in_turns for row in self.rows)
 
     @property
     def are_of_two_boots(self) -> bool:
@@ -231,6 +229,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     is_alike = not found and all(each.name != environment.CORES for each in others)
     changes = () if is_across else find_host_changes(a.run, b.run, is_alike)
     rows, runs = [], ratio.find_facts(a.run, b.run)
+    in_turns = 1 not in (turns := {run.turns for run in runs}) and turns == {a.launches, b.launches}
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
@@ -243,7 +242,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
+        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs, in_turns)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))

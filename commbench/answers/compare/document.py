@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
-from shlex import quote
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -15,7 +14,7 @@ from commbench.analysis import diagnostics
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import distinct_names
 from commbench.analysis.row_names import format_range, name_rows, short_titles
-from commbench.answers.compare import ratio
+from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
@@ -23,10 +22,8 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
-from commbench.results.run_folder import holds_rounds
-from commbench.results.schema import is_imported, is_in_process
 from commbench.stats import Estimate
-from commbench.units import format_count, format_share
+from commbench.units import format_count
 from commbench.views import cells
 from commbench.views import document as doc
 from commbench.views.cells import Column
@@ -37,10 +34,6 @@ MOST_CHARACTERS = 200
 MOST_ROWS = 8
 """Rows of one comparison that a terminal lists, unless all are asked for."""
 MOST_CROSSOVERS = 3
-MOST_LAUNCHES = 32
-"""Launches of a run that are proposed, at most."""
-MOST_DIFFERENCES = 3
-"""Differences of two runs in the first sentence."""
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
@@ -102,32 +95,6 @@ def _single_rows(found: Comparison) -> Iterator[str]:
                 f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict}: "
                 f"{'most of all ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times as long."
             )
-
-
-def known_causes(found: Comparison) -> list[str]:
-    """The differences of the runs that may change times, those that forbid a comparison first;
-    their versions of commbench and numbers of launches; whether ranks waited for a core; and in
-    what their host differs."""
-    likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
-    more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
-    a, b = distinct_names([found.a, found.b])
-    launches = [run.launches for run in (found.a, found.b) if run.launches]
-    named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
-    words = [each.in_words(a, b) for each in named]
-    if len({*launches}) > 1:
-        first, second = launches
-        words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
-    queued = [max(s.queued_share or 0 for s in (r.a, r.b)) for r in found.rows if r.ratio]
-    causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    return [*causes, *diagnostics.waited_sentences(queued, [found.a.header, found.b.header])] + [
-        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
-        f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
-        f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
-        for change in found.host_changes
-    ]
-
-
-_MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
 
 
 def pooled_sentences(
@@ -344,50 +311,6 @@ def _remarks(found: Comparison) -> list[str]:
         for why, rows in concerned.items()
         if rows
     ]
-
-
-def launch_notes(found: Comparison) -> list[str]:
-    """How much the launches of each side differ, or why that is not known. Not of a history."""
-    if found.a.levels is not None or not found.rows:
-        return []
-    runs = found.a, found.b
-    sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]
-    texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
-    notes = [f"Launches differ (standard deviation): {join_words(texts)}."] if texts else []
-    bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
-    if bare and all(run.launches for run in runs):
-        of = f"How much launches of {join_words(bare)} differ"
-        notes.append(f"{of} is not known without samples, so the usual is assumed.")
-    has_single = 1 in [run.launches for run in runs]
-    if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
-        measure = diagnostics.measure_launches([run.header for run in runs])
-        shows = "One launch cannot show how much launches differ, so the usual is assumed"
-        notes.append(f"{shows}; {measure}.")
-    return notes
-
-
-def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
-    """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
-    that of a check, as a fraction, for which it is enough that one range is clear."""
-    runs = (found.a, found.b)
-    number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
-    headers = [run.run.header for run in runs if run.run]
-    is_final = any(is_in_process(header) or is_imported(header) for header in headers)
-    is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
-    if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
-        return f"{diagnostics.clearer(found.b.header)}."
-    commands = [f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs]
-    if holds_rounds(found.b.path):  # a sweep takes turns by itself
-        sweep = quote(str(found.b.path.parent))
-        commands = [f"`commbench sweep --resume {sweep} --rounds {number}`"]
-    said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
-    foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
-    shown = [each for each in foreseen if each is not None]
-    if not shown or len(shown) < len(foreseen):
-        return said
-    said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
-    is_beyond = limit is not None and min(shown) > limit
-    return f"{said}{', more than the limit allows' if is_beyond else ''}."
 
 
 def _csv(found: Comparison | Comparisons) -> str:

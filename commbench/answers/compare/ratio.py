@@ -90,6 +90,8 @@ class ComparedRow(NamedTuple):
     between runs."""
     level: Any = None
     """Of a history the answers.history.baseline.Level of A."""
+    in_turns: bool = False
+    """Whether each launch of both sides was a turn of its own."""
 
     @property
     def either(self) -> Any:
@@ -106,7 +108,14 @@ class ComparedRow(NamedTuple):
     @property
     def waited(self) -> str:
         """On which sides ranks waited for a core, where it is undecided for that: `A and B`."""
-        return waited_sides(self.a, self.b) if self.verdict == stats.UNDECIDED else ""
+        is_open = self.verdict == stats.UNDECIDED
+        return waited_sides(self.a, self.b, self.in_turns) if is_open else ""
+
+    @property
+    def waits_itself(self) -> str:
+        """The side whose ranks waited for a core where those of the other did not, in turns."""
+        sides = waited_sides(self.a, self.b)
+        return "" if waited_sides(self.a, self.b, self.in_turns) == sides else sides
 
     @property
     def undisturbed(self) -> Estimate | None:
@@ -117,8 +126,11 @@ class ComparedRow(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=("kind", "a", "b", "samples", "host", "runs", "level"))
+        found = fields_of(self, without=_NOT_SAID)
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
+
+
+_NOT_SAID = ("kind", "a", "b", "samples", "host", "runs", "level", "in_turns")
 
 
 def case_json(row: Any) -> dict[str, Any]:
@@ -139,14 +151,14 @@ def side_json(row: Any) -> dict[str, Any]:
 def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT,
     samples: tuple[Measurement, Measurement] | None = None,
-    runs: tuple[RunFacts, RunFacts] | None = None,
+    runs: tuple[RunFacts, RunFacts] | None = None, in_turns: bool = False,
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it."""
-    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, samples=samples, host=host, runs=runs)
+    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs, None, in_turns)
     row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
-    if why := why_undecided(a, b):
+    if why := why_undecided(a, b, in_turns):
         return row._replace(reason=why)
     verdict, alone = (stats.decide(each, tolerance) for each in (found, host.without(found)))
     lacking = [
@@ -169,18 +181,26 @@ def why_not_compared(a: Any, b: Any) -> str:
     return other_work(a, b)
 
 
-def waited_sides(a: Any, b: Any) -> str:
+SELDOM_QUEUED = 0.1
+"""The part of the time that ranks wait at most for a core where those of the other side, in turns
+with them, wait most of the time for a cause of their own."""
+
+
+def waited_sides(a: Any, b: Any, in_turns: bool = False) -> str:
     """In which of two rows of results ranks waited for a core most of the time: their ratio has no
-    verdict. Empty where they did in neither; and for two CPU modes, of which waiting is a
-    consequence."""
+    verdict. Empty where they did in neither; for two CPU modes, of which waiting is a consequence;
+    and where `in_turns` only one side waited: the host was the same, so the side itself did it."""
     if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
         return ""
-    return " and ".join(side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share))
+    sides = [side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
+    least = min(row.queued_share or 0.0 for row in (a, b))
+    is_own = in_turns and len(sides) == 1 and least <= SELDOM_QUEUED
+    return "" if is_own else " and ".join(sides)
 
 
-def why_undecided(a: Any, b: Any) -> str:
+def why_undecided(a: Any, b: Any, in_turns: bool = False) -> str:
     """Why the ratio of two rows of results has no verdict, whatever its interval; else empty."""
-    sides = waited_sides(a, b)
+    sides = waited_sides(a, b, in_turns)
     return f"{WAITED} in {sides}" if sides else ""
 
 

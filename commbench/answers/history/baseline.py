@@ -6,6 +6,7 @@ or until someone accepts a later one: `commbench history accept RUN` begins a ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
@@ -79,16 +80,18 @@ def find_baseline(
     `path` it is None."""
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
-    series = [each._replace(points=(*_earlier(each.points, run),)) for each in found]
     begin = history.accepted().get(system, "") if history else ""
+    series = [each._replace(points=(*_earlier(each.points, run, begin),)) for each in found]
+    is_before = not any(p.run.placed >= begin for each in series for p in each.points)
+    begin = "" if is_before else begin
     rows, levels, slower = [], {}, []
     few: list[Series] = []
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
-        if len(points) < FEWEST:
+        accepted = sum(point.run.placed < begin for point in points)
+        if len(points) < FEWEST or accepted == len(points):
             few.append(each)
             continue
-        accepted = sum(point.run.placed < begin for point in points)
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, ALPHA / len(series))
         levels[key] = level
@@ -114,7 +117,8 @@ def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Itera
     """Which runs are slower than usual, by how much, and how to accept that: from the first run
     that does not count and the ratio of each row."""
     if found:
-        first = min((run for run, _ in found), key=lambda run: (run.placed, run.id))
+        firsts = Counter(run for run, _ in found)
+        first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
         slower, db = span(format_percent, [ratio - 1 for _, ratio in found]), db_option(path)
         yield (
             f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
@@ -123,11 +127,15 @@ def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Itera
         )
 
 
-def _earlier(points: Iterable[Point], run: LoadedRun) -> list[Point]:
-    """The points of other runs that started before."""
+def _earlier(points: Iterable[Point], run: LoadedRun, begin: str) -> list[Point]:
+    """The points of other runs that started before; and of the run itself where the accepted level
+    begins with it."""
     path, start = str(run.path.absolute()), run.header.started if run.header else ""
-    others = (point for point in points if point.run.path != path)
-    return [point for point in others if not start or point.run.started < start]
+    return [
+        point for point in points
+        if (point.run.placed == begin if point.run.path == path
+            else not start or point.run.started < start)
+    ]  # fmt: skip
 
 
 def find_level(

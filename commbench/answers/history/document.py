@@ -18,7 +18,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.history.baseline import Level
 from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
-from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
+from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
 from commbench.output.text import join_words, list_some, span
 from commbench.results.schema import RunHeader
 from commbench.stats import Estimate, around, collect
@@ -52,7 +52,7 @@ def document(trend: Trend) -> Document:
         sizes = span(format_rough_percent, least)
         by_row = ", by row," * (" to " in sizes)
         answer.append(f"A step of {sizes}{by_row} would show {LATER} runs after it.")
-    answer += _unknown(trend)
+    answer += [*_slower_since(trend), *_unknown(trend)]
 
     def level_since(f: FittedSeries) -> str:
         return trend.moment(f.series.points[f.last.first].run) if f.series.points else ""
@@ -83,6 +83,18 @@ def sentence(change: Change, trend: Trend) -> str:
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
         f"{causes_text(change)}."
     )
+
+
+def _slower_since(trend: Trend) -> Iterator[str]:
+    """Which rows are slower in the last runs without a step yet: a check leaves these runs out."""
+    rows = [
+        (each.case, slow) for each in trend.series
+        if (slow := slow_end([log(p.time.value) for p in each.series.points[each.last.first :]]))
+    ]  # fmt: skip
+    if rows:
+        names = name_rows([case for case, _ in rows], [e.case for e in trend.series], LONGEST)
+        runs = span(str, [slow for _, slow in rows])
+        yield f"Slower in the last runs ({runs}), too few for a step: {names}."
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
@@ -223,13 +235,14 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
 def earlier_runs(baseline: LoadedRun | None) -> str:
     """How many runs the levels of a history have: `11 earlier runs`; empty where it has none."""
     runs = [level.runs for level in ((baseline and baseline.levels) or {}).values()]
-    return f"{span(str, runs)} earlier runs" if runs else ""
+    return f"{span(str, runs)} earlier run{'s' * (max(runs) > 1)}" if runs else ""
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    differ = f"{level.runs} earlier runs differ by {format_rough_percent(level.deviation)}"
+    number = f"{level.runs} earlier" if level.runs > 1 else "earlier"
+    differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
     if Z * level.own > half:

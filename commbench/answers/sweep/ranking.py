@@ -246,7 +246,7 @@ def _make_times(
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
             ratio = stats.ratio(time, times[best])
-            why = WAITED if comparing.waited_sides(rows[best], row) else ""
+            why = WAITED if comparing.waited_sides(rows[best], row, in_turns=True) else ""
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             verdict = TIED if verdict == stats.SAME else verdict
         found.append(SettingTime(setting, row, time, ratio, verdict, why) if row else None)
@@ -295,7 +295,7 @@ def compare_rows(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> com
     if a.header is b.header:
         of_a, of_b = (each._replace(launches=None) for each in (of_a, of_b))
         return comparing.compare_rows(kind, of_a, of_b, tolerance)
-    row = comparing.compare_rows(kind, of_a, of_b, tolerance)
+    row = comparing.compare_rows(kind, of_a, of_b, tolerance, in_turns=True)
     return row._replace(samples=(a.measurement, b.measurement))
 
 

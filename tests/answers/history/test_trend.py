@@ -237,6 +237,24 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(history: History, 
 
 
 @pytest.mark.usefixtures("launches_alike")
+def test_the_accepted_run_passes_and_one_before_it_is_compared_as_before(history: History) -> None:
+    runs = fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=17)
+    assert [check(history, runs[day]).outcome for day in (13, 14, 16)] == ["pass", "fail", "fail"]
+    commbench.history.accept(15, db=history.path)
+    assert [check(history, runs[day]).outcome for day in (13, 14, 16)] == ["pass"] * 3
+    assert "FAIL" not in check(history, runs[14]).text()
+    assert check(history, made_run(13, 1.3)).outcome == "fail"
+
+
+def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
+    fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=16)
+    said = " ".join(find_trend(history).text().split())
+    assert "Slower in the last runs (2), too few for a step: all_reduce 1K-5K." in said
+    history.forget(history.runs()[14:])
+    assert "too few for a step" not in find_trend(history).text()
+
+
+@pytest.mark.usefixtures("launches_alike")
 def test_a_lower_level_is_usual_at_once(history: History) -> None:
     fill(history, lambda day: 1.3 if day < 20 else 1.0)
     assert check(history, made_run(RUNS, 1.0)).outcome == "pass"

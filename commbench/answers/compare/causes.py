@@ -1,0 +1,109 @@
+"""What may have caused the ratio of two runs besides what they compare, and what would make it
+clearer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from commbench.analysis import diagnostics
+from commbench.analysis.load import distinct_names
+from commbench.answers.compare import ratio
+from commbench.answers.compare.comparison import Comparison
+from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.compare.ratio import ComparedRow
+from commbench.output.text import join_words
+from commbench.results.run_folder import holds_rounds
+from commbench.results.schema import is_imported, is_in_process
+from commbench.units import format_share
+from commbench.views import cells
+
+MOST_DIFFERENCES = 3
+"""Differences of two runs in the first sentence."""
+MOST_LAUNCHES = 32
+"""Launches of a run that are proposed, at most."""
+
+
+def known_causes(found: Comparison) -> list[str]:
+    """The differences of the runs that may change times, those that forbid a comparison first;
+    their versions of commbench and numbers of launches; whether ranks waited for a core; and in
+    what their host differs."""
+    likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
+    more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
+    a, b = distinct_names([found.a, found.b])
+    launches = [run.launches for run in (found.a, found.b) if run.launches]
+    named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
+    words = [each.in_words(a, b) for each in named]
+    if len({*launches}) > 1:
+        first, second = launches
+        words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
+    rows = [row for row in found.rows if row.ratio]
+    of_host = [
+        0.0 if row.waits_itself else max(side.queued_share or 0.0 for side in (row.a, row.b))
+        for row in rows
+    ]
+    causes = [f"{'; '.join([*words, *more])}."] * bool(words)
+    waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
+    return [*causes, *_own_waits(rows, a, b), *waited] + [
+        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
+        f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
+        f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
+        for change in found.host_changes
+    ]
+
+
+_MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
+
+
+def _own_waits(rows: Sequence[ComparedRow], a: str, b: str) -> Iterator[str]:
+    """That only the ranks of one side waited for a core, by something of its own."""
+    for side, name, other in (("A", a, b), ("B", b, a)):
+        if 2 * sum(row.waits_itself == side for row in rows) > len(rows):
+            yield (
+                f"Only the ranks of {name} waited for a core most of the time, in turns with those "
+                f"of {other}: what {name} runs takes the cores, such as threads of its own."
+            )
+
+
+def launch_notes(found: Comparison) -> list[str]:
+    """How much the launches of each side differ, or why that is not known. Not of a history."""
+    if found.a.levels is not None or not found.rows:
+        return []
+    runs = found.a, found.b
+    sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]
+    texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
+    notes = [f"Launches differ (standard deviation): {join_words(texts)}."] if texts else []
+    bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
+    if bare and all(run.launches for run in runs):
+        of = f"How much launches of {join_words(bare)} differ"
+        notes.append(f"{of} is not known without samples, so the usual is assumed.")
+    has_single = 1 in [run.launches for run in runs]
+    if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
+        measure = diagnostics.measure_launches([run.header for run in runs])
+        shows = "One launch cannot show how much launches differ, so the usual is assumed"
+        notes.append(f"{shows}; {measure}.")
+    return notes
+
+
+def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
+    """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
+    that of a check, as a fraction, for which it is enough that one range is clear."""
+    runs = (found.a, found.b)
+    number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
+    headers = [run.run.header for run in runs if run.run]
+    is_final = any(is_in_process(header) or is_imported(header) for header in headers)
+    is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
+    if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
+        return f"{diagnostics.clearer(found.b.header)}."
+    commands = [f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs]
+    if holds_rounds(found.b.path):  # a sweep takes turns by itself
+        sweep = quote(str(found.b.path.parent))
+        commands = [f"`commbench sweep --resume {sweep} --rounds {number}`"]
+    said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
+    foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
+    shown = [each for each in foreseen if each is not None]
+    if not shown or len(shown) < len(foreseen):
+        return said
+    said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
+    is_beyond = limit is not None and min(shown) > limit
+    return f"{said}{', more than the limit allows' if is_beyond else ''}."
