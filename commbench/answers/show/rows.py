@@ -140,6 +140,13 @@ class Kind(NamedTuple):
     curve: CurveSummary
 
     @property
+    def peak(self) -> ResultRow | None:
+        """The row of its peak; None where ranks waited for a core in it, but not in all rows."""
+        peak = self.curve.peak
+        is_left_out = peak and has_waited(peak.queued_share) and peak_of(self.rows)
+        return None if is_left_out else peak
+
+    @property
     def wrong(self) -> int | None:
         """Its wrong elements; None where results were not checked."""
         known = [row.measurement.wrong for row in self.rows if row.measurement.wrong is not None]
@@ -154,7 +161,7 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
 
 def _half(kind: Kind) -> str:
     """The half-bandwidth size, without its fraction, and its interval."""
-    if (half := kind.curve.half) is None:
+    if (half := kind.curve.half) is None or not kind.peak:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
@@ -167,8 +174,8 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
         Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
-        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
+        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.peak), cells.BANDWIDTH),
+        Column("at size", lambda kind: kind.peak and size_of(kind.peak.case), cells.BYTES),
         Column("half of\npeak at", _half, cells.NUMBER),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )

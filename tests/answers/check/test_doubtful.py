@@ -253,6 +253,28 @@ def test_no_verdict_on_what_noise_hides(
         assert row.ratio and row.ratio.has_interval
 
 
+@pytest.mark.parametrize(
+    ("queued_old_s", "starts", "code"), [(0.05, "bdfh", 1), (0.2, "bdfh", 7), (0.05, "wxyz", 7)]
+)
+def test_what_only_one_side_waits_for_in_turns_is_its_own(
+    queued_old_s: float, starts: str, code: int
+) -> None:
+    def side(label: str, seconds: float, queued_s: float, began: str) -> Run:
+        samples = [steady(seconds, 24)] * 3
+        run = in_memory(label, samples, launches=4, elapsed_s=1.0, queued_s=queued_s)
+        return run._replace(starts=tuple(began))
+
+    new, old = side("new", 3e-4, 0.7, starts), side("old", 1e-4, queued_old_s, "aceg")
+    gate = check(new, [parse_rule("max_slowdown", "50%")], old)
+    assert gate.exit_code == code
+    said = " ".join(gate.text().split())
+    assert ("Only the ranks of new waited for a core most of the time, in turns" in said) == (
+        code == 1
+    )
+    assert ("ranks waited for a core most of the time in B" in said) == (code == 7)
+    assert ("measure both again" in said) == (code == 1 and starts != "bdfh")
+
+
 def warned(gate: GateResult) -> list[tuple[str, str]]:
     return [(warning["run"], warning["name"]) for warning in as_json(gate)["warnings"]]
 

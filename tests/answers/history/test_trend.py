@@ -263,6 +263,13 @@ def test_a_lower_level_is_usual_at_once(history: History) -> None:
     assert check(history, made_run(RUNS, 1.3)).outcome == "fail"
 
 
+def test_a_run_whose_ranks_waited_is_not_accepted(history: History) -> None:
+    run = made_run(0)
+    history.add(run._replace(rows=[row._replace(queued_share=0.6) for row in run.rows]))
+    with pytest.raises(UsageError, match="no row of run 1 counts"):
+        commbench.history.accept(1, db=history.path)
+
+
 def test_only_one_run_is_accepted_at_a_time(history: History) -> None:
     fill(history, label="daily")
     with pytest.raises(UsageError, match="40 runs are called 'daily'"):
