@@ -85,6 +85,7 @@ def test_what_is_no_file_is_told_at_once(tmp_path: Path) -> None:
     assert told["seconds"] < 60
     for (line, (code, words)), (found, err) in zip(lines.items(), told["ended"], strict=True):
         assert found in ((2, 3, 6) if code is None else (code,)), (line, found, err)
+        assert len(err.splitlines()) == 2, (line, err)
         first, second = err.splitlines()
         assert (first[:7], second[:6]) == ("error: ", "hint: "), line
         assert words in first, line

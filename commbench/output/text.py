@@ -156,8 +156,9 @@ def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
 
 
 def list_some(names: Sequence[str], most: int) -> str:
-    """At most so many names, and how many more there are: `a, b and 3 more`; one more is named."""
-    most += len(names) == most + 1
+    """At most so many names, and how many more there are: `a, b and 3 more`. One more is named,
+    but beside a single one."""
+    most += len(names) == most + 1 > 2
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -121,14 +121,9 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     UsageError for a beginning that several labels share, RecordsError where there is no such run.
     """
     path = Path(text)
-    is_path = files.is_file(path) or (files.is_folder(path) and holds_run(path))
-    if is_path and path.name != text:
+    if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
         return path
     runs = list_stored_runs()
-    if is_path:
-        if any(run.label == text for run in runs):
-            notify(f"{text}: this folder, not the run of this label under {RESULTS}/")
-        return path
     exact = [run for run in runs if run.folder.name == text]
     found = exact or [run for run in runs if run.label == text]
     if text and not found:

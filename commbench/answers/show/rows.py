@@ -77,12 +77,15 @@ SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda mo
 
 
 def _status(row: ResultRow) -> str:
-    """A word on a row that is not as the others: `cut off`, `wrong`, `waited` for a core."""
+    """A word on a row that is not as the others: `cut off`, `wrong`."""
     if row.measurement.status != OK:
         return row.measurement.status
-    if row.stop_reason == CUT_OFF:
-        return CUT_OFF
-    return "waited" if has_waited(row.queued_share) else ""
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""
+
+
+def _mark(row: ResultRow) -> str:
+    """Marks a row whose ranks waited for a core."""
+    return "*" if has_waited(row.queued_share) else ""
 
 
 def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, ...]:
@@ -95,6 +98,7 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
     forms = sorted({row.reference.case.form for row in rows if row.reference})
     return (
         cells.SIZE,
+        Column("", _mark, cells.TEXT),
         Column("status", _status, cells.TEXT),
         Column("count", lambda row: row.case.dtype and row.case.count,
                cells.NUMBER, 1),
@@ -241,7 +245,8 @@ def kind_notes(kinds: Sequence[Kind]) -> list[str]:
         for kind in kinds
         for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
-    return [
+    marked = any(_mark(row) for kind in kinds for row in kind.rows)
+    return [f"*: {WAITED}."] * marked + [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
     ]

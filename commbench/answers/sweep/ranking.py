@@ -246,7 +246,8 @@ def _make_times(
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
             ratio = stats.ratio(time, times[best])
-            why = WAITED if comparing.waited_sides(rows[best], row, in_turns=True) else ""
+            in_turns = row.header is not rows[best].header  # of one run, not case by case
+            why = WAITED if comparing.waited_sides(rows[best], row, in_turns) else ""
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             verdict = TIED if verdict == stats.SAME else verdict
         found.append(SettingTime(setting, row, time, ratio, verdict, why) if row else None)

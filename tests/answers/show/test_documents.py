@@ -141,7 +141,8 @@ def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> No
     assert memory["replay train calls"] == "6.0 MiB"
     assert found.answer == [
         "Cases: 7; a rank needs at most 6.0 MiB for buffers.",
-        "Timing takes about 1 s, longer where calls take over 33.3 ms; besides 1 start and checks.",
+        "Timing takes about 1 s, longer where calls take over 33.3 ms or the host is busy; besides "
+        "come 1 start of all ranks, of seconds each, and checks.",
     ]
     assert Items(["the trace has no start times"], "Notes on the workload") in found.blocks
 
@@ -457,7 +458,7 @@ def test_the_fastest_form_is_found_at_the_smallest_and_at_the_largest_size() -> 
     small, large = find_shapes(make_rows(run))
     assert (small.size_bytes, small.what, small.other) == (1 << 16, "flat_copy", "separate")
     assert small.figures["ratio"].value == pytest.approx(4)
-    alike = "coalesced, the fastest (not told apart from it: separate and async)"
+    alike = "coalesced (not told apart from it: separate and async)"
     assert (large.size_bytes, large.what) == (MIB, alike)
     assert (large.other, large.verdict) == ("flat_copy", "slower")
 
