@@ -21,6 +21,8 @@ from commbench.results.files import is_file
 
 PYTHON = "python"
 """What varies as an option, but of the process of a run: a virtual environment, or a Python."""
+IMPORT_S = 60.0
+"""How long such a Python may take to import commbench."""
 UNSET = "-"
 """The value that stands for a variable that is not set."""
 MOST_SETTINGS = 256
@@ -125,15 +127,16 @@ def require_interpreters(settings: Sequence[Setting]) -> None:
             continue
         named = f"--vary {PYTHON}={values[PYTHON]}"
         try:
-            ended = subprocess.run([setting.interpreter, "-c", needs], capture_output=True)
+            command = [setting.interpreter, "-c", needs]
+            subprocess.run(command, capture_output=True, check=True, timeout=IMPORT_S)
         except OSError as error:
+            why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
             hint = "name the folder of a virtual environment, or a Python"
-            raise UsageError(
-                f"{named}: cannot run {setting.interpreter}: {error.strerror}", hint
-            ) from None
-        if ended.returncode:
+            raise UsageError(why, hint) from None
+        except subprocess.SubprocessError:
             why = f"{named} cannot import commbench and torch"
-            raise UnavailableError(why, f"install both: {setting.interpreter} -m pip install ...")
+            hint = f"install both: {setting.interpreter} -m pip install ..."
+            raise UnavailableError(why, hint) from None
 
 
 def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
