@@ -251,7 +251,7 @@ TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
         ("bimodal", clean(*TWO, iterations=20), "try --iters 200"),
         ("coarse_clock", clean(resolution_s=MS, launcher=IN_PROCESS),
          'use measure(timing="pipelined")'),
-        ("unread_variables", with_variables(2), "NCCL_NAME_0, NCCL_NAME_1; unset it"),
+        ("unread_variables", with_variables(2), "NCCL_NAME_0 and 1 more; unset it"),
         ("faults", with_faults(3), "mlx5_0:1 link_downed rose by 2 and 2 more; the link went down"),
         ("far_from_gpu", far_from_gpus(1), "rank 2 may run far from its GPU"),
         ("gpu_throttled", on_gpus(0.5), "(power cap)"),
