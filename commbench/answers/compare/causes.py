@@ -8,6 +8,7 @@ from shlex import quote
 
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
+from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
@@ -56,12 +57,15 @@ _MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at 
 
 
 def _own_waits(rows: Sequence[ComparedRow], a: str, b: str) -> Iterator[str]:
-    """That only the ranks of one side waited for a core, by something of its own."""
+    """That the ranks of one side waited for a core by something of its own."""
     for side, name, other in (("A", a, b), ("B", b, a)):
         if 2 * sum(row.waits_itself == side for row in rows) > len(rows):
+            shares = [sorted(each.queued_share or 0.0 for each in (row.a, row.b)) for row in rows]
+            least, most = (format_share(median(sorted(own))) for own in zip(*shares, strict=True))
             yield (
-                f"Only the ranks of {name} waited for a core most of the time, in turns with those "
-                f"of {other}: what {name} runs takes the cores, such as threads of its own."
+                f"The ranks of {name} waited for a core {most} of the time, those of {other}, in "
+                f"turns with them, {least}: what {name} runs takes the cores, such as threads of "
+                "its own."
             )
 
 

@@ -113,7 +113,7 @@ class ComparedRow(NamedTuple):
 
     @property
     def waits_itself(self) -> str:
-        """The side whose ranks waited for a core where those of the other did not, in turns."""
+        """The side whose ranks waited far longer for a core than those of the other, in turns."""
         sides = waited_sides(self.a, self.b)
         return "" if waited_sides(self.a, self.b, self.in_turns) == sides else sides
 
@@ -181,20 +181,20 @@ def why_not_compared(a: Any, b: Any) -> str:
     return other_work(a, b)
 
 
-SELDOM_QUEUED = 0.1
-"""The part of the time that ranks wait at most for a core where those of the other side, in turns
-with them, wait most of the time for a cause of their own."""
+OWN_QUEUED = 0.5
+"""By so much of the time ranks wait longer for a core than those of the other side, in turns with
+them, where they do so for a cause of their own: the host made both wait alike."""
 
 
 def waited_sides(a: Any, b: Any, in_turns: bool = False) -> str:
     """In which of two rows of results ranks waited for a core most of the time: their ratio has no
     verdict. Empty where they did in neither; for two CPU modes, of which waiting is a consequence;
-    and where `in_turns` only one side waited: the host was the same, so the side itself did it."""
+    and where `in_turns` one side waited far longer: the host was the same, so it did so itself."""
     if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
         return ""
     sides = [side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
-    least = min(row.queued_share or 0.0 for row in (a, b))
-    is_own = in_turns and len(sides) == 1 and least <= SELDOM_QUEUED
+    least, most = sorted(row.queued_share or 0.0 for row in (a, b))
+    is_own = in_turns and len(sides) == 1 and most - least >= OWN_QUEUED
     return "" if is_own else " and ".join(sides)
 
 
