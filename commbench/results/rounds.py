@@ -7,18 +7,20 @@ run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from commbench.errors import RecordsError
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import FIRST_ROUND
 from commbench.results.schema import COMPLETE, Measurement, Run, worse_outcome
+
+_ROUND = re.compile(r"round-(\d+)")
 
 
 def round_folder(setting: Path, number: int) -> Path:
     """The folder of the first attempt at a round, counted from 1."""
-    return setting / FIRST_ROUND.replace("1", str(number))
+    return setting / f"round-{number}"
 
 
 def attempts(first: Path) -> list[Path]:
@@ -60,9 +62,9 @@ def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
 
 def read_setting(folder: Path) -> Run:
     """All complete rounds in the folder of a setting as one run; RecordsError where none is."""
-    numbers = {path.name.partition(".")[0].rpartition("-")[2] for path in folder.glob("round-*")}
-    every = ((n, read_round(folder, n)) for n in sorted(map(int, filter(str.isdecimal, numbers))))
-    runs = dict(enumerate((run for _, run in every if run), 1))
+    named = filter(None, (_ROUND.fullmatch(path.name) for path in folder.iterdir()))
+    every = (read_round(folder, number) for number in sorted(int(found[1]) for found in named))
+    runs = dict(enumerate(filter(None, every), 1))
     if not runs:
         raise RecordsError(
             f"no round in {folder} is complete", "`commbench sweep --resume` goes on"

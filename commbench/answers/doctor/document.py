@@ -81,7 +81,7 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
 
 
 def _more_seconds(report: DoctorReport) -> str:
-    """What makes all launches that were planned."""
+    """What makes all launches that were planned, and as many rounds as a verdict needs."""
     done, planned = report.launches
     rounds = max(report.request.rounds, FEWEST_LAUNCHES)
     seconds = 1.2 * report.request.seconds * planned / done  # a fifth for slower launches

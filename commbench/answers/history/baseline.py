@@ -82,8 +82,8 @@ def find_baseline(
     found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
     begin = history.accepted().get(system, "") if history else ""
     series = [each._replace(points=(*_earlier(each.points, run, begin),)) for each in found]
-    is_before = not any(p.run.placed >= begin for each in series for p in each.points)
-    begin = "" if is_before else begin
+    if not any(point.run.placed >= begin for each in series for point in each.points):
+        begin = ""  # the run is older than the accepted level
     rows, levels, slower = [], {}, []
     few: list[Series] = []
     for each in series:
@@ -131,11 +131,13 @@ def _earlier(points: Iterable[Point], run: LoadedRun, begin: str) -> list[Point]
     """The points of other runs that started before; and of the run itself where the accepted level
     begins with it."""
     path, start = str(run.path.absolute()), run.header.started if run.header else ""
-    return [
-        point for point in points
-        if (point.run.placed == begin if point.run.path == path
-            else not start or point.run.started < start)
-    ]  # fmt: skip
+
+    def is_earlier(found: HistoryRun) -> bool:
+        if found.path == path:
+            return found.placed == begin
+        return not start or found.started < start
+
+    return [point for point in points if is_earlier(point.run)]
 
 
 def find_level(

@@ -20,7 +20,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.files import is_file
 
 PYTHON = "python"
-"""What varies as an option, but of the process of a run: a virtual environment, or a Python."""
+"""`--vary python=old,new`: which Python runs a setting. It is no option of `commbench run`."""
 IMPORT_S = 60.0
 """How long such a Python may take to import commbench."""
 UNSET = "-"
