@@ -191,8 +191,8 @@ NOT_COMPARED = "not compared"
 VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_COMPARED)
 """About the ratio of two times."""
 CHANGED = (SLOWER, FASTER)
-PASS, FAIL, NOT_MEASURED = "pass", "fail", "not measured"
-OUTCOMES = (FAIL, UNDECIDED, NOT_MEASURED, PASS)
+PASS, LIKELY, FAIL, NOT_MEASURED = "pass", "likely pass", "fail", "not measured"
+OUTCOMES = (FAIL, UNDECIDED, LIKELY, NOT_MEASURED, PASS)
 """About a limit, in the order in which rows are shown."""
 CHANGE, KEEP = "change", "keep"
 """About what is in use, where it is not undecided."""

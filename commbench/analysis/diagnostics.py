@@ -18,7 +18,7 @@ from commbench.analysis import diagnostic_figures as figures
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
-from commbench.results.schema import RunHeader, is_imported, is_in_process
+from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -133,19 +133,21 @@ def _find_effects(cause: Diagnostic, row: ResultRow) -> list[Diagnostic]:
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:
     """Options as the user of this run writes them: `--budget 2` for `commbench run`,
-    `measure(budget=2)` for a program."""
+    `measure(budget=2)` for a program, `--rounds 6` for the launches of a sweep."""
     texts = {name: v if isinstance(v, str) else f"{v:g}" for name, v in values.items()}
     if header and is_in_process(header):
         words = (
             f'{n}="{t}"' if isinstance(values[n], str) else f"{n}={t}" for n, t in texts.items()
         )
         return f"measure({', '.join(words)})"
-    return " ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
+    names = {"launches": "rounds"} if header and header.launcher == IN_SWEEP else {}
+    return " ".join(f"--{names.get(n, n).replace('_', '-')} {text}" for n, text in texts.items())
 
 
-def more_launches(launches: int = 1) -> str:
+def more_launches(header: RunHeader | None = None) -> str:
     """`--launches 6`, or twice as many as there were."""
-    return write_options(None, launches=max(FEW_LAUNCHES, 2 * launches))
+    launches = header.plan.launches if header else 1
+    return write_options(header, launches=max(FEW_LAUNCHES, 2 * launches))
 
 
 def more_time(header: RunHeader | None = None, **values: str | float) -> str:
@@ -253,12 +255,14 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
     """What shows how much launches of these runs differ."""
     if headers and all(header and is_in_process(header) for header in headers):
         return "measure in several jobs to see that"
-    return f"`commbench run {more_launches()}` measures that"
+    first = next(iter(headers), None)
+    command = "sweep" if first and first.launcher == IN_SWEEP else "run"
+    return f"`commbench {command} {more_launches(first)}` measures that"
 
 
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "more_time": more_time,
-    "more_launches": lambda header: more_launches(header.plan.launches),
+    "more_launches": more_launches,
     "memory": lambda header: write_options(header, memory="all"),
     "timing": lambda header: write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (

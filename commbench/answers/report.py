@@ -30,7 +30,7 @@ from commbench.errors import UsageError
 from commbench.launch.launchers import torchrun_line
 from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, resume_command
 from commbench.results.schema import RunHeader, is_in_process
 from commbench.runner.option import as_label
 from commbench.runner.planning import node_config
@@ -232,7 +232,7 @@ def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.S
         if run.header:
             blocks = reproduce(run.header)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
-            blocks = (doc.Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
+            blocks = (doc.Text(f"Continue it: `{resume_command(run.path)}`"), *blocks)
         parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
     return doc.Section("How to reproduce", parts)
 

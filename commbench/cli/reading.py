@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from commbench.cli.commands import Show
@@ -44,7 +43,7 @@ def show(
     """
     from commbench import api
     from commbench.answers.show.formats import NCCL_TESTS, require_format
-    from commbench.results.run_folder import JOURNAL, find_newest, find_sweep
+    from commbench.results.run_folder import JOURNAL, find_newest, find_sweep, resume_command
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 
     name = str(find_newest()) if run is None else run
@@ -74,7 +73,7 @@ def show(
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
         is_elsewhere = is_file(Path(name)) and Path(name).name != JOURNAL
-        command = f"commbench run --resume {quote(loaded.path)}"
+        command = resume_command(loaded.path)
         if is_elsewhere:
             command = f"copy it to FOLDER/{JOURNAL}, and type commbench run --resume FOLDER"
         print_status(f"{condition}: {command}")

@@ -7,13 +7,23 @@ run.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from commbench.errors import RecordsError
 from commbench.results.journal_reader import read_run
-from commbench.results.schema import COMPLETE, Measurement, Run, worse_outcome
+from commbench.results.run_folder import SWEEP
+from commbench.results.schema import (
+    COMPLETE,
+    IN_SWEEP,
+    UNFINISHED,
+    Measurement,
+    Run,
+    RunEnd,
+    worse_outcome,
+)
 
 _ROUND = re.compile(r"round-(\d+)")
 
@@ -61,7 +71,8 @@ def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
 
 
 def read_setting(folder: Path) -> Run:
-    """All complete rounds in the folder of a setting as one run; RecordsError where none is."""
+    """All complete rounds in the folder of a setting as one run, which is incomplete where the
+    sweep asks for more; RecordsError where none is."""
     named = filter(None, (_ROUND.fullmatch(path.name) for path in folder.iterdir()))
     every = (read_round(folder, number) for number in sorted(int(found[1]) for found in named))
     runs = dict(enumerate(filter(None, every), 1))
@@ -70,6 +81,19 @@ def read_setting(folder: Path) -> Run:
             f"no round in {folder} is complete", "`commbench sweep --resume` goes on"
         )
     found = merge_rounds(runs, folder.name)
-    header = found.header._replace(plan=found.header.plan.extended(len(runs)))
+    plan = found.header.plan.extended(len(runs))
+    header, end = found.header._replace(plan=plan, launcher=IN_SWEEP), found.end
+    if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):
+        end = RunEnd(UNFINISHED, f"{len(runs)} of {asked} are complete")
     starts = tuple(run.header.started for run in runs.values())
-    return found._replace(path=str(folder), header=header, launches=len(runs), starts=starts)
+    return found._replace(
+        path=str(folder), header=header, launches=len(runs), starts=starts, end=end
+    )
+
+
+def _asked_rounds(sweep: Path) -> int:
+    """How many rounds the description of a sweep asks for; 0 where it cannot be read."""
+    try:
+        return int(json.loads(sweep.read_bytes())["rounds"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0

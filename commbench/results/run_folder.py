@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from os import SEEK_END
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
@@ -76,6 +77,13 @@ def find_sweep(text: str) -> Path | None:
 def holds_rounds(folder: Path) -> bool:
     """Whether a folder is that of a setting of a sweep, whose rounds are a run."""
     return files.is_folder(folder / FIRST_ROUND)
+
+
+def resume_command(folder: str | Path) -> str:
+    """The command that continues a run, or the sweep of which it is a setting."""
+    if holds_rounds(Path(folder)):
+        return f"commbench sweep --resume {quote(str(Path(folder).parent))}"
+    return f"commbench run --resume {quote(str(folder))}"
 
 
 def holds_run(folder: Path) -> bool:

@@ -50,6 +50,8 @@ PRECISION = "precision"
 """Stop reason of a case whose median was known as precisely as the plan asks for."""
 INCOMPLETE = "incomplete"
 """Status of an imported run whose file lacks something, or contradicts itself."""
+UNFINISHED = "unfinished"
+"""Status of a setting of a sweep of which rounds are missing."""
 INTERRUPTED = "interrupted"
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
@@ -133,6 +135,8 @@ class RunHeader(NamedTuple):
 
 IN_PROCESS = "in process"
 """The launcher of a run that a program measured on its own process group."""
+IN_SWEEP = "commbench sweep"
+"""The launcher of a run whose launches are the rounds of a sweep."""
 
 
 def is_in_process(header: RunHeader) -> bool:
@@ -318,7 +322,8 @@ class RunEnd(NamedTuple):
     """How a run ended."""
 
     status: str
-    """`complete`, `interrupted`, `failed`; `incomplete` for another tool's file."""
+    """`complete`, `interrupted`, `failed`; `incomplete` for another tool's file, `unfinished` for
+    rounds of a sweep."""
     reason: str = ""
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
@@ -379,6 +384,7 @@ def describe_end(end: RunEnd | None) -> str:
     if end is None:
         return "it has not ended: it is still running, or was killed"
     how = {INTERRUPTED: "was interrupted", INCOMPLETE: "has faults", FAILED: FAILED}
+    how[UNFINISHED] = "lacks rounds"
     ended = how.get(end.status, f"ended as {end.status}") + f": {end.reason}" * bool(end.reason)
     return "" if end.status == COMPLETE else f"it {ended}"
 

@@ -11,7 +11,7 @@ from commbench.errors import RecordsError, UsageError, WrongResultError, raise_a
 from commbench.plan.workload_fit import EVERY_STEP
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
-from commbench.results.run_folder import JOURNAL, find_run
+from commbench.results.run_folder import JOURNAL, find_run, holds_rounds, resume_command
 from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
 from commbench.runner import launched_ranks
 from commbench.runner.option import Option, value_text
@@ -114,6 +114,9 @@ def find_resumable(options: RunOptions) -> RunProgress:
     Raises RecordsError where there is no such run, UsageError for an option that contradicts it.
     """
     path = _find(options)
+    if holds_rounds(path):
+        hint = f"`{resume_command(path)}` continues it"
+        raise UsageError(f"{path} is a setting of a sweep", hint)
     if path.is_file() and path.name != JOURNAL:
         raise RecordsError(f"{path} cannot be resumed", f"give a run folder with a {JOURNAL}")
     progress = read_progress(path)

@@ -22,7 +22,8 @@ from commbench.answers.compare.comparison import Comparison
 from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
-from commbench.stats import FAIL, NOT_MEASURED, UNDECIDED
+from commbench.results.run_folder import resume_command
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, UNDECIDED
 from commbench.units import size_end
 
 
@@ -36,8 +37,10 @@ def advice(gate: GateResult) -> list[str]:
     header = None if header and "imported_from" in header.environment else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
-    undecided = [c for c in checks if c.outcome == UNDECIDED and c.effect in ("", NO_VERDICT)]
-    noisy = [*filter(_is_noisy, undecided)]
+    undecided = [
+        c for c in checks if c.outcome in (UNDECIDED, LIKELY) and c.effect in ("", NO_VERDICT)
+    ]
+    noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
     beyond = [c for c in noisy if c.is_beyond]
     applies = {
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
@@ -116,6 +119,7 @@ def _texts(
     blanks = {
         "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst, "named": named,
+        "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add, "again": "" if are_in_turns else f" {_AGAIN}",
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
@@ -130,9 +134,3 @@ _AGAIN = (
 def _db(gate: GateResult) -> str:
     """The option that names the history, where it is another one than by default."""
     return db_option(gate.baseline.path) if gate.baseline else ""
-
-
-def _is_noisy(check: RowCheck) -> bool:
-    """Whether more launches may decide a row."""
-    is_other = check.without_host or check.reason.startswith(WAITED)
-    return check.outcome == UNDECIDED and check.effect in ("", NO_VERDICT) and not is_other

@@ -31,7 +31,7 @@ from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.document import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
-from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
 from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
@@ -44,7 +44,12 @@ MOST_IN_ANNOTATION = 5
 """GitHub shows ten annotations of a step: one per rule is enough."""
 WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
 """The outcomes of rules, in the order in which they are shown."""
-_SAID = {FAIL: "failed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
+_SAID = {
+    FAIL: "failed",
+    LIKELY: "likely passed",
+    PASS: "passed",
+    NOT_MEASURED: "cannot be judged",
+}
 """How a sentence says the outcome of a row, where it has another word for it."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
 _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
@@ -73,7 +78,7 @@ def document(gate: GateResult) -> Document:
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result, told) for result in worst_first),
-        warnings_section(warnings),
+        warnings_section(warnings, most=0),
         Items(launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
     ]
@@ -100,18 +105,13 @@ def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     judged = [result for result in gate.results if result.checks]
-    rows = sum(len(result.checks) for result in judged)
-    undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
-    doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
-    doubt += " (with --undecided fail: exit code 1)"
     word = " against ".join(filter(None, (WORDS[gate.outcome], earlier_runs(gate.baseline))))
-    word += doubt * (gate.outcome == PASS and undecided > 0)
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
     ]
     if more := judged[MOST_RULES:]:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
-    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(UNDECIDED)]
+    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(UNDECIDED, LIKELY)]
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
         reasons.append("a rule needs a row that passes")
     if (worst := gate.worst) and worst.estimate:
@@ -132,14 +132,15 @@ def _rule_section(gate: GateResult, result: RuleResult, told: Collection[str]) -
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
     passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
-    tables = [_table(checks) for checks in groups if checks]
+    tables = [_table(checks, result.outcome) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
     notes = [note for note in rule_notes(result) if note not in told]
     return Section(f"{word}{result.rule.title}", [*tables, Items(notes)])
 
 
-def _table(checks: Collection[RowCheck]) -> Table:
-    """Rows with one outcome. A terminal shows those that fail or are undecided."""
+def _table(checks: Collection[RowCheck], whole: str) -> Table:
+    """Rows with one outcome, of a rule with the outcome `whole`. A terminal shows those that fail
+    or are undecided; those that likely pass where that is why the rule does not."""
     first = next(iter(checks))
     limit, of = first.rule.limit, lambda check: check if check.estimate else None
     value, interval = _units(limit)
@@ -151,6 +152,7 @@ def _table(checks: Collection[RowCheck]) -> Table:
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED)
+    is_shown |= first.outcome == LIKELY and (whole == NO_VERDICT or first.effect == FAIL)
     return Table(
         f"{len(checks)} {_outcome(first)}",
         columns,
@@ -182,11 +184,12 @@ def _limit(check: RowCheck) -> float | None:
 
 
 def why(check: RowCheck) -> str:
-    """Why a row has its outcome; of an undecided one on which side of the limit its value is."""
-    if check.outcome != UNDECIDED:
+    """Why a row has its outcome; of one whose interval contains the limit, on which side of it its
+    value is."""
+    if check.outcome not in (UNDECIDED, LIKELY):
         return check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
-    effects = {"": "counts neither way", PASS: "counted as pass", FAIL: "counted as fail"}
+    effects = {"": "does not count", PASS: "counted as pass", FAIL: "counted as fail"}
     return "; ".join(filter(None, (_reason(check) or side, effects.get(check.effect))))
 
 
@@ -320,14 +323,14 @@ def _line(check: RowCheck) -> str:
 
 
 def make_annotations(gate: GateResult) -> list[str]:
-    """A command for each rule that fails, has no verdict or has undecided rows, and one for an
+    """A command for each rule that fails, has no verdict or has rows that may fail, and one for an
     incomplete run; one for the whole where there is none of these."""
     levels = {FAIL: ERROR, NO_VERDICT: ERROR, PASS: NOTICE}
     found = [(ERROR, verdict(gate))] if gate.incomplete else []
     for result in gate.results:
         level = levels.get(result.outcome, NOTICE)
-        checks = result.with_outcome(FAIL, UNDECIDED)
-        if level == ERROR or result.with_outcome(UNDECIDED):
+        checks = result.with_outcome(FAIL, UNDECIDED, LIKELY)
+        if level == ERROR or result.with_outcome(UNDECIDED, LIKELY):
             head = f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"
             lines = [head, *map(_line, checks[:MOST_IN_ANNOTATION]), *rule_notes(result)]
             text = "\n".join(lines)

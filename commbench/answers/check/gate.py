@@ -27,7 +27,7 @@ from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
-from commbench.stats import FAIL, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 
@@ -39,7 +39,7 @@ EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 UNCHECKED = "results not checked"
-"""Why a row is not judged that has results which nobody checked."""
+"""Why a row with results is not judged."""
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
@@ -61,12 +61,12 @@ class RowCheck(NamedTuple):
     estimate: Estimate | None = None
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
-    """Why there is no estimate, or why the row is undecided although the limit may lie outside the
-    interval; WITH_RANGE where it passes so."""
+    """Why there is no estimate, or what leaves it open besides its interval; WITH_RANGE where it
+    passes so."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
-    """The outcome by its own interval, where it is undecided for what the host did alone."""
+    """The outcome by its own interval, where what the host did leaves it open."""
     with_range: Estimate | None = None
     """The quantity as far as the other sizes of its range tell it, too, where it passes by that."""
 
@@ -94,17 +94,18 @@ class RowCheck(NamedTuple):
     @property
     def effect(self) -> str:
         """What the row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
+        if self.outcome == LIKELY:
+            return self.rule.undecided
         if self.outcome == UNDECIDED:
-            if self.rule.undecided == PASS and self.is_beyond:
-                return NO_VERDICT
-            return self.rule.undecided or (NO_VERDICT if self.reason or self.excess > 1 else "")
+            is_told = self.rule.undecided == FAIL or not self.is_beyond
+            return self.rule.undecided * is_told or NO_VERDICT
         if self.outcome == NOT_MEASURED:
             return NO_VERDICT if self.is_unmatched and not self.rule.optional else ""
         return self.outcome
 
 
 class Checks(Collection[RowCheck]):
-    """The rows of a rule. Those that pass may be a million, so they are counted, and checked again
+    """The rows of a rule. Those that pass may be a million: they are counted, and checked again
     when they are asked for."""
 
     def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
@@ -145,8 +146,7 @@ class RuleResult(NamedTuple):
     rule: Rule
     checks: Checks
     remarks: tuple[str, ...] = ()
-    """What the hardware of the run says about the rule: that it is impossible, or from where the
-    limits come."""
+    """What its hardware says: that the rule is impossible, or from where the limits come."""
 
     @property
     def outcome(self) -> str:
@@ -156,8 +156,8 @@ class RuleResult(NamedTuple):
         effects |= {PASS} if self.checks.passed else set()
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
-        is_allowed = self.rule.optional and not self.with_outcome(UNDECIDED)
-        return NOT_MEASURED if is_allowed else NO_VERDICT
+        is_open = not self.rule.optional or self.with_outcome(UNDECIDED, LIKELY)
+        return NO_VERDICT if is_open else NOT_MEASURED
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
         """The rows with these outcomes, in the order of the outcomes."""
@@ -181,8 +181,8 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
 
     @property
     def outcome(self) -> str:
-        """`fail` if a rule fails or the run is incomplete. `no verdict` if a rule has none, or no
-        rule passes. `pass` otherwise."""
+        """`fail` if a rule fails or the run is incomplete; else `no verdict` if a rule has none, or
+        none passes; else `pass`."""
         outcomes = {result.outcome for result in self.results}
         if self.incomplete or FAIL in outcomes:
             return FAIL
@@ -247,8 +247,7 @@ def check(
 
 
 class _Judge:
-    """Judges the rows of a rule, which are iterated several times; what needs all of them is found
-    once."""
+    """Judges the rows of a rule, several times; what needs all of them is found once."""
 
     def __init__(self, rule: Rule, run: LoadedRun, comparison: Comparison | None) -> None:
         self.rule, self.run = rule, run
@@ -296,10 +295,10 @@ class _Judge:
 
     def _with_others(self, check: RowCheck, row: Any) -> RowCheck:
         """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
-        range fails, too. It passes where its value is within the limit, and its interval is so with
-        its range, unless each row is to pass by itself (`--undecided fail`), or launches are not
-        known. It fails by its value only if the interval that holds for all rows under the rule
-        together is beyond the limit, too."""
+        range fails, too. Where its value is within the limit, it passes if its interval is so with
+        its range, launches are known, and not each row is to pass by itself (`--undecided fail`);
+        else it is LIKELY to, if nothing makes it doubtful. It fails by its value only if the
+        interval that holds for all rows under the rule together is beyond the limit, too."""
         rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
         if own and check.is_beyond and own.verdict == SLOWER:
             return check
@@ -309,6 +308,8 @@ class _Judge:
             found = own.ratio_of(row)
             if found and judge(found, rule.value, rule.limit.is_least) == PASS:
                 return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
+        if check.outcome == UNDECIDED and not check.reason and check.excess <= 1:
+            return check._replace(outcome=LIKELY)
         if check.outcome != FAIL or not check.estimate:
             return check
         if rule.limit.needs_baseline:

@@ -4,7 +4,7 @@ clearer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import quote
+from math import ceil
 
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
@@ -14,7 +14,7 @@ from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import ComparedRow
 from commbench.output.text import join_words
-from commbench.results.run_folder import holds_rounds
+from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
 from commbench.units import format_share
 from commbench.views import cells
@@ -91,7 +91,8 @@ def launch_notes(found: Comparison) -> list[str]:
 
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
     """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
-    that of a check, as a fraction, for which it is enough that one range is clear."""
+    that of a check, as a fraction, for which it is enough that one range is clear; then it is said
+    whether it can be decided, and which one can."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
@@ -99,15 +100,17 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
         return f"{diagnostics.clearer(found.b.header)}."
-    commands = [f"`commbench run --resume {quote(str(r.path))} --launches {number}`" for r in runs]
-    if holds_rounds(found.b.path):  # a sweep takes turns by itself
-        sweep = quote(str(found.b.path.parent))
-        commands = [f"`commbench sweep --resume {sweep} --rounds {number}`"]
+    more = diagnostics.write_options(found.b.header, launches=number)
+    # A sweep takes turns by itself, with one command.
+    commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
     said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
     foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
     shown = [each for each in foreseen if each is not None]
     if not shown or len(shown) < len(foreseen):
         return said
     said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
-    is_beyond = limit is not None and min(shown) > limit
-    return f"{said}{', more than the limit allows' if is_beyond else ''}."
+    if limit is None:
+        return f"{said}."
+    if min(shown) <= limit:
+        return f"{said}: enough for this limit, unless the ratio is near it."
+    return f"{said}: too much for this limit; choose {5 * ceil(20 * min(shown))} % or more."

@@ -111,12 +111,14 @@ def warnings_section(
     found: Sequence[tuple[str, RowsWarning]],
     are_explained: bool = False,
     hint: str = "--verbose prints them",
+    most: int = MOST_SHOWN,
 ) -> Block:
     """Warnings, each with the name of its run or without one, and what they mean. Unless they
-    `are_explained`, a terminal has the first ones, and a line about what the others are."""
+    `are_explained`, a terminal has the first ones, so many at `most`, and a line about what the
+    others are."""
     if not found:
         return Section("Warnings", [Text("None.")]) if are_explained else Items(())
-    number = len(found) if are_explained else MOST_SHOWN
+    number = len(found) if are_explained else most
     shown, rest = found[:number], found[number:]
     explanations: dict[str, str] = {}
     for run, w in found:
@@ -130,7 +132,8 @@ def warnings_section(
     if are_explained:
         return Section("Warnings", [first, meaning])
     names = dict.fromkeys(f"{w.words} ({w.name})" for _, w in rest)
-    title = f"{format_count(len(rest), 'more warning')}: {list_some([*names], MOST_NAMED)}"
+    number_of = format_count(len(rest), f"{'more ' * bool(shown)}warning")
+    title = f"{number_of}: {list_some([*names], MOST_NAMED)}"
     folded = Folded(title, [others, meaning], hint) if rest else Folded(*meaning)
     return Section("Warnings", [first, folded])
 
@@ -209,7 +212,7 @@ def interfaces_text(header: RunHeader) -> str:
 def run_end_text(run: Run) -> str:
     """How a run ended that is not complete; empty for a complete one."""
     if why := describe_end(run.end):
-        return f"This run {why.removeprefix('it ')}{'' if run.end and run.end.reason else '.'}"
+        return f"This run {why.removeprefix('it ').removesuffix('.')}."
     return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
 
 

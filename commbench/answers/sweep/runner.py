@@ -17,6 +17,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -43,6 +44,9 @@ WORKLOAD = "workload.json"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
+LOST, MOST_LOST = 4, 2
+"""The exit code of a run of which a rank died or hung, and after how many of them a setting is not
+tried again: each may have waited for the timeout."""
 _LINE = 72
 """Columns of a line about a failed round, after the percentage. The result has the whole error."""
 STOP_S = 60.0
@@ -171,13 +175,14 @@ def run_missing_rounds(
     """Run every round that has no complete run yet, and add it to `rounds`.
 
     A round that fails is kept as a failure, and the others are run; a setting that this environment
-    cannot measure at all is not tried again. Raises Interrupted.
+    cannot measure at all, or that loses ranks again, is not tried again. Raises Interrupted.
     """
     order = swept.order_rounds(sweep.settings, sweep.rounds, sweep.seed)
     total, before = len(order), len(rounds)
     missing = [(number, setting) for number, setting in order if (setting, number) not in rounds]
     names = swept.short_names(sweep.settings)
     unmeasurable: set[Setting] = set()
+    lost: Counter[Setting] = Counter()
     for done, (number, setting) in enumerate(missing):
 
         def advance(share: float, done: int = done) -> None:
@@ -200,7 +205,8 @@ def run_missing_rounds(
         code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := read_complete(attempt):
             rounds[setting, number] = run
-        elif code in PERMANENT:
+        lost[setting] += code == LOST
+        if code in PERMANENT or lost[setting] == MOST_LOST:
             unmeasurable.add(setting)
         advance(1.0)
         why = f"failed: {plain_reason(failure)}" if failure else ""

@@ -65,7 +65,7 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
     Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
     where no setting could be measured; WrongResultError for wrong results.
     """
-    sweep = _make_sweep(options)
+    sweep = _make_sweep(options, notify)
     _require_exportable(options.export, sweep.backends)
     workload = options.runs[0].workload_values
     name = "sweep" + (f"-{options.label}" if options.label else "")
@@ -119,13 +119,13 @@ def _nccl_version() -> tuple[int, ...]:
     return tuple(torch.cuda.nccl.version())
 
 
-def _make_sweep(options: SweepOptions) -> runner.Sweep:
+def _make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
     from commbench.launch.devices import choose_target, detect_capabilities, import_torch
 
     import_torch()
     from commbench.worker.groups import make_nccl_options
 
-    swept.require_interpreters(options.settings)
+    swept.require_interpreters(options.settings, notify)
     capabilities = detect_capabilities()
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -118,17 +118,31 @@ def make_settings(
     return tuple(Setting(each[:number], each[number:]) for each in product(*named))
 
 
-def require_interpreters(settings: Sequence[Setting]) -> None:
+_ENVIRONMENT = """
+import commbench, importlib.util, os, sys
+print(os.path.realpath(sys.prefix))
+sys.exit(not importlib.util.find_spec("torch"))
+"""
+
+
+def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], None]) -> None:
     """Raise UsageError for a varied Python that is none, UnavailableError for one without commbench
-    or torch."""
-    needs = "import commbench, importlib.util as u; raise SystemExit(not u.find_spec('torch'))"
+    or torch. `notify` gets a line where two are of one environment."""
+    found: dict[str, str] = {}
     for setting in settings:
-        if PYTHON not in (values := dict(setting.options)):
+        value = dict(setting.options).get(PYTHON)
+        if value is None or value in found:
             continue
-        named = f"--vary {PYTHON}={values[PYTHON]}"
+        named = f"--vary {PYTHON}={value}"
         try:
-            command = [setting.interpreter, "-c", needs]
-            subprocess.run(command, capture_output=True, check=True, timeout=IMPORT_S)
+            command = [setting.interpreter, "-c", _ENVIRONMENT]
+            ended = subprocess.run(
+                command, capture_output=True, check=True, timeout=IMPORT_S, text=True
+            )
+            same = [other for other, prefix in found.items() if prefix == ended.stdout]
+            if same:
+                notify(f"{same[0]} and {value} are the same environment: {ended.stdout.strip()}")
+            found[value] = ended.stdout
         except OSError as error:
             why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
             hint = "name the folder of a virtual environment, or a Python"

@@ -17,7 +17,7 @@ from commbench.answers.check.rules import parse_rule
 from commbench.answers.compare.comparison import compare
 from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, UNDECIDED, Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -37,8 +37,8 @@ def test_a_slowdown_between_fast_and_slow_batches_is_found() -> None:
 ROWS = {
     "pass": (PASS, 0.5e-3, False),
     "fail": (FAIL, 2e-3, False),
-    "undecided within": (UNDECIDED, 0.95e-3, False),
-    "undecided beyond": (UNDECIDED, 1.05e-3, False),
+    "likely": (LIKELY, 0.95e-3, False),
+    "undecided": (UNDECIDED, 1.05e-3, False),
     "doubtful": (UNDECIDED, 0.5e-3, False),
     "unsupported": (NOT_MEASURED, None, False),
     "unmatched": (NOT_MEASURED, None, True),
@@ -79,12 +79,12 @@ def gate_of(
         ("pass", 0, 0, 0),
         ("fail", 1, 1, 1),
         ("pass, fail", 1, 1, 1),
-        ("pass, undecided within", 0, 0, 1),
-        ("pass, undecided beyond", 7, 0, 1),
+        ("pass, likely", 0, 0, 1),
+        ("pass, undecided", 7, 0, 1),
         ("pass, doubtful", 7, 0, 1),
-        ("undecided within", 7, 0, 1),
-        ("undecided beyond", 7, 0, 1),
-        ("fail, undecided beyond", 1, 1, 1),
+        ("likely", 7, 0, 1),
+        ("undecided", 7, 0, 1),
+        ("fail, undecided", 1, 1, 1),
         ("pass, unmatched", 7, 7, 7),
         ("fail, unmatched", 1, 1, 1),
         ("pass, unsupported", 0, 0, 0),
@@ -93,7 +93,7 @@ def gate_of(
         ("pass | ", 7, 7, 7),
         ("pass | fail", 1, 1, 1),
         ("fail | ", 1, 1, 1),
-        ("pass | undecided within", 7, 0, 1),
+        ("pass | likely", 7, 0, 1),
     ],
 )
 def test_the_exit_code_of_rows_with_these_outcomes(
@@ -108,7 +108,7 @@ def test_the_exit_code_of_rows_with_these_outcomes(
 
 ALLOWED = {
     "pass, unmatched": 0, "pass | unmatched": 0, "pass | ": 0, "unmatched": 7, "": 7,
-    "pass | undecided within": 7, "pass | unmatched, undecided beyond": 7, "fail, unmatched": 1,
+    "pass | likely": 7, "pass | unmatched, undecided": 7, "fail, unmatched": 1,
 }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
 def test_a_check_passes_only_if_it_looked(gate: GateResult) -> None:
     if gate.exit_code:
         return
-    judged = {PASS, UNDECIDED} if gate.results[0].rule.undecided == PASS else {PASS}
+    judged = {PASS, LIKELY, UNDECIDED} if gate.results[0].rule.undecided == PASS else {PASS}
     assert any(c.outcome in judged for result in gate.results for c in result.checks)
     assert not any(result.with_outcome(FAIL) for result in gate.results)
 

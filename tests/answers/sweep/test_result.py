@@ -471,13 +471,21 @@ def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -
     first, second = synthetic_sweep(tmp_path, lambda i, _: 1 + i, missing={(0, 2), (1, 2)})
     run = commbench.load(tmp_path / first.slug)
     assert (run.name, run.launches, run.header.plan.launches) == (first.slug, 2, 2)
-    assert {batch.launch for batch in run.measurements[0].batches} == {0, 1} and not run.incomplete
+    assert {batch.launch for batch in run.measurements[0].batches} == {0, 1}
+    assert run.incomplete == "it lacks rounds: 2 of 3 are complete"
     found = commbench.compare(tmp_path / first.slug, tmp_path / second.slug)
     assert {row.verdict for row in found.rows} == {"slower"}
     assert all(1.9 < row.ratio.value < 2.1 for row in found.rows)
-    gate = commbench.check(
-        tmp_path / second.slug, against=tmp_path / first.slug, max_slowdown="101%"
-    )
+    runs = {"run": tmp_path / second.slug, "against": tmp_path / first.slug}
+    gate = commbench.check(**runs, max_slowdown="101%")
+    said = " ".join(gate.text().split())
+    assert gate.outcome == "fail" and f"`commbench sweep --resume {tmp_path}`" in said
+    with pytest.raises(UsageError, match="is a setting of a sweep"):
+        commbench.run(resume=tmp_path / first.slug)
+    described = tmp_path / "sweep.json"
+    described.write_text(described.read_text().replace('"rounds": 3', '"rounds": 2'))
+    assert not commbench.load(tmp_path / first.slug).incomplete
+    gate = commbench.check(**runs, max_slowdown="101%")
     said = " ".join(gate.text().split())
     assert gate.outcome == "no verdict"
     assert f"continue both in turns: `commbench sweep --resume {tmp_path} --rounds 6`." in said
