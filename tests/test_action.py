@@ -23,7 +23,7 @@ from synthetic_job import HOSTILE
 ROOT = Path(__file__).parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
-COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+GATES = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8")
 RUN = "--op all_reduce --sizes 1K,4K --iters 10"
 COMMBENCH = """
 from commbench.plan.operations import OPERATION_SETS
@@ -53,8 +53,8 @@ def test_an_invalid_action_is_not_valid_by_that_schema(tmp_path: Path) -> None:
 
 
 def documented_workflow() -> str:
-    """The workflow in docs/comparing.md."""
-    block = re.search(r"(?m)^    on: push\n(?: {4}.*\n)+", COMPARING)
+    """The workflow in docs/gates.md."""
+    block = re.search(r"(?m)^    on: push\n(?: {4}.*\n)+", GATES)
     assert block
     return "".join(line[4:] for line in block[0].splitlines(keepends=True))
 

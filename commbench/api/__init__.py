@@ -204,7 +204,7 @@ def check(
     "history" is the level of the history `db` since its last step, for the node (docs/history.md).
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
-    rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
+    rows count as: "pass", "fail", or None (docs/gates.md). `ranks`, `op`, `dtype` and `notify`
     are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
     compared.
     """

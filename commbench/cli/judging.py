@@ -84,14 +84,13 @@ def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
     A row passes if its 95% interval is within the limit, by itself or with its range of sizes. It
-    fails if it is beyond the limit with 95% for all rows of its rule together, or with its range,
-    or if it has no valid result. A row that can be judged, and does neither, is undecided.
+    likely passes, which does not count, if its value is within the limit, and its interval spans
+    at most a factor of 2. It fails if it is beyond the limit with 95% for all rows of its rule
+    together, or with its range, or if it has no valid result. Else it is undecided.
 
     Exit code 0: every rule has a row that passes, and nothing prevents a verdict. 1: a row fails,
     or the run is incomplete. 2: nothing can be checked, as where no rule matches a row. 7, no
-    verdict: a row is undecided, and its value is beyond the limit, its interval spans more than a
-    factor of 2, or its ranks waited for a core; or only one of the two runs has a row; or a rule
-    has no row that passes.
+    verdict: a row is undecided, or only one of the two runs has it, or no row of a rule passes.
 
     \b
     commbench check results/new --against results/old --max-slowdown 10%

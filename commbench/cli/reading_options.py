@@ -49,8 +49,9 @@ RULES_FILE = Option(
 )
 LENIENCE = {
     "undecided": Option(
-        "pass|fail", "fail: every undecided row fails, and each row has to pass by itself; pass: "
-        "undecided rows pass, unless the whole interval is beyond the limit.  [default: neither]",
+        "pass|fail", "What rows that are undecided, or likely pass, do. fail: they fail, and each "
+        "row has to pass by itself; pass: they pass, unless the whole interval is beyond the "
+        "limit.  [default: neither]",
         VERDICT,
     ),
     "allow_unmatched": switch(

@@ -1,8 +1,8 @@
 """Rules: limits, and the rows they apply to. They are read from options and from TOML files.
 
 A row fails if its whole 95 % interval lies beyond the limit. It passes if the whole interval lies
-within the limit. It is undecided if the limit lies inside the interval. Where no interval is known,
-the median (or the mean that another tool printed) decides.
+within the limit. Else the limit lies inside the interval, and it is undecided, or likely passes.
+Where no interval is known, the median (or the mean that another tool printed) decides.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Rule(NamedTuple):
     optional: bool = False
     """The rule may match no row, and rows that only one run has do not matter."""
     undecided: str = ""
-    """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose value is beyond the
-    limit leave the rule without a verdict, the others do not matter."""
+    """What rows that are undecided or likely to pass count as: PASS, FAIL, or empty. Empty: those
+    that are undecided leave the rule without a verdict, the others do not matter."""
     of_row: Callable[[Any], RowLimit] | None = None
     """The limit of a row, where it is not `value` for all rows."""
     name: str = ""
