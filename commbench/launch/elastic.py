@@ -91,9 +91,6 @@ def _make_config(
     worker_args: WorkerArgs, nodes: NodeConfig, method: str, node_exit: supervisor.NodeExitProtocol
 ) -> Any:
     """The LaunchConfig of the agent."""
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
-    from torch.distributed.launcher.api import LaunchConfig
-
     from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
 
     task, scratch_dir = worker_args.tasks[0], worker_args.scratch_dir
@@ -104,12 +101,9 @@ def _make_config(
         backend = register(TcpStoreRendezvous)
         endpoint = f"{nodes.master_addr}:{nodes.master_port}"
         settings |= {"rank": nodes.rank, "timeout": task.plan.timeout_s, "node_exit": node_exit}
-    # Before torch 2.12 there is no such option, and it is 30 s.
-    has_shutdown = "shutdown_timeout" in LaunchConfig.__dataclass_fields__
-    more = {"shutdown_timeout": SHUTDOWN_S} if has_shutdown else {}
-    return LaunchConfig(
-        **more,
-        logs_specs=DefaultLogsSpecs(log_dir=str(scratch_dir / "logs")),
+    return make_launch_config(
+        str(scratch_dir / "logs"),
+        SHUTDOWN_S,
         min_nodes=nodes.count,
         max_nodes=nodes.count,
         nproc_per_node=nodes.ranks_per_node,
@@ -194,6 +188,17 @@ def run_agent(
     # Raised here, it does not hold the agent, which has semaphores.
     hint = NODE_0_KEEPS if config.max_nodes > 1 else RUN_AGAIN
     raise errors.Interrupted(f"stopped by {number.name}", hint, signal_number=number)
+
+
+def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:
+    """A LaunchConfig with these options. Ranks that are told to end have `shutdown_s` for it;
+    before torch 2.12 there is no such option, and it is 30 s."""
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig
+
+    if "shutdown_timeout" in LaunchConfig.__dataclass_fields__:
+        options["shutdown_timeout"] = shutdown_s
+    return LaunchConfig(**options, logs_specs=DefaultLogsSpecs(log_dir=log_dir))
 
 
 def does_fork_keep_gpu() -> bool:
