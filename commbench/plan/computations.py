@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import cycle
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -119,12 +120,10 @@ def _make_memory(torch: Any, device: Any, _: int, detail: str) -> tuple[Unit, st
     half = parse_size(detail) // 2
     source, target = (torch.zeros(half, dtype=torch.uint8, device=device) for _ in range(2))
     pieces = list(zip(target.chunk(PIECES), source.chunk(PIECES), strict=True))
-    turn = 0
+    turns = cycle(pieces)
 
     def copy_next() -> None:
-        nonlocal turn
-        to, from_ = pieces[turn % PIECES]
-        turn += 1
+        to, from_ = next(turns)
         to.copy_(from_)
 
     return copy_next, f"copy of {format_size(pieces[0][0].numel())}"

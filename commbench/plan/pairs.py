@@ -12,7 +12,7 @@ link, as nccl-tests does for sendrecv; osu_bibw adds both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -187,7 +187,7 @@ def pairs_title(pairs: str) -> str:
     return pairs.replace(":", " ")
 
 
-class _Transfer(NamedTuple):
+class Transfer(NamedTuple):
     """One message of this rank."""
 
     is_send: bool
@@ -196,52 +196,41 @@ class _Transfer(NamedTuple):
     """The other rank, within the group."""
 
 
-_Steps = Sequence[Sequence[_Transfer]]
+_Steps = Sequence[Sequence[Transfer]]
 
 
-_Begin = Callable[[], Sequence[Any]]
+Begin = Callable[[], Sequence[Any]]
 """Begins a step, and returns what to wait for."""
 
 
-def _do(steps: Sequence[_Begin]) -> None:
+def make_begin(dist: Any, p2p_call: str, transfers: Iterable[Transfer], b: Any) -> Begin:
+    """What begins these transfers by a kind of call; that of SEND also ends them."""
+    send, receive = (dist.send, dist.recv) if p2p_call == SEND else (dist.isend, dist.irecv)
+    given = [
+        (send if t.is_send else receive, t.tensor, b.global_ranks[t.rank], b.group)
+        for t in transfers
+    ]
+    if p2p_call == BATCH:
+        return partial(dist.batch_isend_irecv, [dist.P2POp(*each) for each in given])
+    calls = [partial(call, *to) for call, *to in given]
+
+    def begin() -> Sequence[Any]:
+        works = [call() for call in calls]
+        return () if p2p_call == SEND else works
+
+    return begin
+
+
+def _do(steps: Sequence[Begin]) -> None:
     for begin in steps:
         for work in begin():
             work.wait()
 
 
-def _calls(send: Any, receive: Any, transfers: Any, b: Any) -> list[Any]:
-    """The calls of these functions, ready to be made."""
-    ranks = b.global_ranks
-    return [
-        partial(send if t.is_send else receive, t.tensor, ranks[t.rank], b.group) for t in transfers
-    ]
-
-
-def _start_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
-    return [call() for call in calls]
-
-
-def _make_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
-    for call in calls:
-        call()
-    return ()
-
-
-_BEGIN: dict[str, Callable[..., _Begin]] = {
-    SEND: lambda dist, *of: partial(_make_all, _calls(dist.send, dist.recv, *of)),
-    ISEND: lambda dist, *of: partial(_start_all, _calls(dist.isend, dist.irecv, *of)),
-    BATCH: lambda dist, *of: partial(
-        dist.batch_isend_irecv,
-        _start_all(_calls(*(partial(dist.P2POp, call) for call in (dist.isend, dist.irecv)), *of)),
-    ),
-}
-"""By the kind of call: makes what begins a step."""
-
-
 def _there_and_back(b: Any) -> _Steps:
     if b.peer is None:
         return ()
-    send, receive = _Transfer(True, b.send, b.peer.rank), _Transfer(False, b.receive, b.peer.rank)
+    send, receive = Transfer(True, b.send, b.peer.rank), Transfer(False, b.receive, b.peer.rank)
     return ([send], [receive]) if b.peer.is_first else ([receive], [send])
 
 
@@ -256,15 +245,15 @@ def _window_and_reply(b: Any) -> _Steps:
     peer, reply = b.peer.rank, b.receive[:1] if b.peer.is_first else b.send[:1]
     messages = b.send if b.peer.is_first else b.receive
     return (
-        [_Transfer(b.peer.is_first, messages, peer)] * b.window,
-        [_Transfer(not b.peer.is_first, reply, peer)],
+        [Transfer(b.peer.is_first, messages, peer)] * b.window,
+        [Transfer(not b.peer.is_first, reply, peer)],
     )
 
 
 def _from_stage_to_stage(b: Any) -> _Steps:
-    receive = [_Transfer(False, b.receive, b.rank - 1)] if b.rank else []
+    receive = [Transfer(False, b.receive, b.rank - 1)] if b.rank else []
     onward = b.receive if b.rank else b.send
-    send = [_Transfer(True, onward, b.rank + 1)] if b.rank + 1 < b.ranks else []
+    send = [Transfer(True, onward, b.rank + 1)] if b.rank + 1 < b.ranks else []
     return receive, send
 
 
@@ -273,7 +262,7 @@ def _around_the_ring(b: Any) -> _Steps:
     steps, onward = [], b.send
     for distance in range(1, b.ranks):
         arriving = b.receive_blocks[(b.rank - distance) % b.ranks]
-        send, receive = _Transfer(True, onward, following), _Transfer(False, arriving, previous)
+        send, receive = Transfer(True, onward, following), Transfer(False, arriving, previous)
         # As in an exchange: of two neighbours one sends first.
         steps.append([receive, send] if b.rank % 2 else [send, receive])
         onward = arriving
@@ -290,8 +279,8 @@ def _of_sender(at: BlockPosition) -> BlockOrigin | None:
 
 def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
     def prepare(dist: Any, b: Any) -> partial[None]:
-        begin = _BEGIN[b.p2p_call]
-        return partial(_do, [begin(dist, transfers, b) for transfers in steps(b) if transfers])
+        made = (make_begin(dist, b.p2p_call, transfers, b) for transfers in steps(b) if transfers)
+        return partial(_do, [*made])
 
     def call(dist: Any, b: Any, async_op: bool = False) -> Any:
         prepared = prepare(dist, b)

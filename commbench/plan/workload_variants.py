@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from commbench.errors import UsageError
@@ -303,11 +304,11 @@ def _cut(calls: Sequence[Call], bucket_bytes: int) -> list[Call]:
     found: list[Call] = []
     spans: list[tuple[int, int]] = []
     """Of each old call, the first and the last new call that has bytes of it."""
-    while len(spans) < len(calls):
-        first, run = len(found), _run(calls, len(spans))
-        if not run:
-            found.append(calls[len(spans)])
-            spans.append((first, first))
+    for kind, same in groupby(calls, _kind):
+        run, first = list(same), len(found)
+        if kind is None:
+            found += run
+            spans += [(new, new) for new in range(first, len(found))]
             continue
         found += _cut_run(run, bucket_bytes)
         begin = 0
@@ -318,19 +319,11 @@ def _cut(calls: Sequence[Call], bucket_bytes: int) -> list[Call]:
     return _with_waits(calls, found, spans)
 
 
-def _run(calls: Sequence[Call], begin: int) -> list[Call]:
-    """The reductions from one on that follow one another and could be one call."""
-    run: list[Call] = []
-    for call in calls[begin:]:
-        if not _is_reduction(call) or (run and _kind(call) != _kind(run[0])):
-            break
-        run.append(call)
-    return run
-
-
-def _kind(call: Call) -> tuple[object, ...]:
+def _kind(call: Call) -> tuple[object, ...] | None:
+    """What is equal in reductions that could be one call; None of another call."""
     is_at_once = call.asynchronous is False
-    return call.operation, call.group, call.dtype, call.reduce_op, is_at_once
+    alike = call.operation, call.group, call.dtype, call.reduce_op, is_at_once
+    return alike if _is_reduction(call) else None
 
 
 def _cut_run(run: Sequence[Call], bucket_bytes: int) -> list[Call]:

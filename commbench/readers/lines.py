@@ -172,7 +172,8 @@ _COLUMNS = (
 _NEEDED = {"size", "time", "algbw", "busbw"}
 _LEFT_OUT = {"QUANT": "its data was quantised", "pt2pt": "point-to-point results are not imported"}
 """Why results whose labels begin so are left out."""
-_RESULT = re.compile(r".{0,40}?\bCOMMS-RES(?:-(?P<label>[A-Za-z][\w.-]{0,199}))?(?=\s|$)")
+RESULT = re.compile(r".{0,40}?\bCOMMS-RES(?:-(?P<label>[A-Za-z][\w.-]{0,199}))?(?=\s|$)")
+"""A line with a result of PARAM, or with the columns of results."""
 _FACTS = {
     "groups": re.compile(r"\ballSizes:.*\bgroupSize (\d{1,9})\b"),
     "worlds": re.compile(r"\bworld_size'?: (\d{1,9})\b"),
@@ -183,11 +184,6 @@ _FACTS = {
 
 _Result: TypeAlias = tuple[str, list[str], list[str]]
 """The label of a result, the columns that the header before it names, and its cells."""
-
-
-def is_param(source: SourceText) -> bool:
-    """Whether a file has a result of PARAM."""
-    return any(_RESULT.match(line.text) for line in source.lines)
 
 
 def read_param(source: SourceText, hints: ImportHints) -> ImportedFile:
@@ -221,7 +217,7 @@ def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Lin
     results: list[tuple[Line, _Result]] = []
     columns: list[str] | None = None
     for line in source.lines:
-        if not (match := _RESULT.match(line.text)):
+        if not (match := RESULT.match(line.text)):
             collector.note_lost_row(line)
             continue
         label, rest = match["label"] or "", line.text[match.end() :].split()

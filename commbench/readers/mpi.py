@@ -186,17 +186,6 @@ IMB = Format(
 )  # fmt: skip
 
 
-def is_osu(source: SourceText) -> bool:
-    """Whether a file has the title of an OSU benchmark."""
-    return any(OSU.title.match(line.text) for line in source.lines)
-
-
-def is_imb(source: SourceText) -> bool:
-    """Whether a file has a benchmark's name and a header of IMB's table."""
-    texts = [line.text for line in source.lines]
-    return any(map(IMB.title.match, texts)) and any(map(IMB.header.match, texts))
-
-
 def read_osu(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The rows of a file of OSU."""
     collector = RowCollector(source, hints)

@@ -33,9 +33,9 @@ class Importer(NamedTuple):
 IMPORTERS = {
     "nccl-tests (JSON)": Importer(nccl_tests_json.is_json, nccl_tests_json.read_json),
     "nccl-tests (text)": Importer(nccl_tests_text.is_text, nccl_tests_text.read_text),
-    "OSU": Importer(mpi.is_osu, mpi.read_osu),
-    "IMB": Importer(mpi.is_imb, mpi.read_imb),
-    "PARAM": Importer(lines.is_param, lines.read_param),
+    "OSU": Importer(lambda source: source.has(mpi.OSU.title), mpi.read_osu),
+    "IMB": Importer(lambda source: source.has(mpi.IMB.title, mpi.IMB.header), mpi.read_imb),
+    "PARAM": Importer(lambda source: source.has(lines.RESULT), lines.read_param),
     "curves (CSV)": Importer(lines.is_curves, lines.read_curves),
 }
 """By the names by which messages and the help call them."""

@@ -116,6 +116,10 @@ class SourceText(NamedTuple):
     text: str
     lines: tuple[Line, ...]
 
+    def has(self, *patterns: re.Pattern[str]) -> bool:
+        """Whether each of these patterns matches the beginning of a line."""
+        return all(any(pattern.match(line.text) for line in self.lines) for pattern in patterns)
+
     def is_cut(self, line: Line) -> bool:
         """Whether the file ends within this line, so that its last number may lack digits."""
         return line.number == len(self.lines) and bool(line.text)

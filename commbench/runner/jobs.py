@@ -145,13 +145,11 @@ def _calls(run: RunOptions) -> str:
 
 def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Names and values of texts `NAME=VALUE`. The last value of a name counts."""
-    found: dict[str, str] = {}
     for text in texts:
         require_match(_VARIABLE, "--env", text, "write NAME=VALUE, such as --env NCCL_ALGO=RING")
         require_printable("--env", text)
-        name, _, value = text.partition("=")
-        found[name] = value
-    return tuple(found.items())
+    pairs = (text.partition("=")[::2] for text in texts)
+    return tuple(dict(pairs).items())
 
 
 def require_printable(what: str, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from commbench.plan import replay, workload
+from commbench.plan import pairs, replay, workload
 from commbench.plan.case import Case
 from commbench.plan.operation import BlockPosition, Extent, Works
 from commbench.plan.operations import OPERATIONS
@@ -138,7 +138,10 @@ def _begin(
     one = calls[index]
     if one.call.is_message:
         batch = range(index, index + one.together)
-        return _begin_messages([_message(calls[i], parts[i][1]) for i in batch]) if batch else None
+        transfers = [_transfer(calls[i].call, parts[i][1]) for i in batch]
+        kind = pairs.BATCH if one.together > 1 else pairs.ISEND
+        begin = pairs.make_begin(dist, kind, transfers, parts[index][1])
+        return (lambda: Works(begin())) if transfers else None
     case, buffers = parts[index]
     if one.waits == (index,) and not one.call.asynchronous:
         return partial(_finish, make_call(case, buffers))
@@ -152,21 +155,11 @@ def _finish(call: Callable[[], object]) -> None:
     call()
 
 
-def _message(one: replay.ReplayedCall, buffers: Buffers) -> tuple[Any, Any, int, Any]:
-    """The function, tensor, rank and group of a message."""
-    assert one.call.peer is not None
-    is_send = one.call.operation == workload.SEND
-    tensor = buffers.send if is_send else buffers.receive
-    call = dist.isend if is_send else dist.irecv
-    return call, tensor, buffers.global_ranks[one.call.peer], buffers.group
-
-
-def _begin_messages(messages: Sequence[tuple[Any, Any, int, Any]]) -> _Begin:
-    if len(messages) == 1:
-        ((call, *arguments),) = messages
-        return partial(call, *arguments)
-    batch = [dist.P2POp(*message) for message in messages]
-    return lambda: Works(dist.batch_isend_irecv(batch))
+def _transfer(call: workload.Call, buffers: Buffers) -> pairs.Transfer:
+    """The message of a SEND or RECV."""
+    assert call.peer is not None
+    is_send = call.operation == workload.SEND
+    return pairs.Transfer(is_send, buffers.send if is_send else buffers.receive, call.peer)
 
 
 def _begin_steps(buffers: Buffers) -> Works:

@@ -181,12 +181,10 @@ class Communicator:
         hashes = [hashlib.sha256(json.dumps(value).encode()).digest()[:8] for value in values]
         own = torch.tensor([int.from_bytes(each, "big", signed=True) for each in hashes])
         first = torch.empty((len(values), self.ranks), dtype=torch.int64)
-        for found, column in zip(first, self.gather(own).T, strict=True):
-            if self.rank:
-                continue
-            _, kinds = torch.unique(column, return_inverse=True)
-            lowest = torch.full_like(kinds, self.ranks)
-            found[:] = lowest.scatter_reduce(0, kinds, torch.arange(self.ranks), "amin")[kinds]
+        for found, column in zip(first, self.gather(own).T.tolist(), strict=True):
+            seen: dict[int, int] = {}
+            for rank, value in enumerate(column):
+                found[rank] = seen.setdefault(value, rank)
         return self.share(first)
 
     def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:

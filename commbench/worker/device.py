@@ -195,14 +195,6 @@ class Device:
         """So many bytes of torch's allocator."""
         return Memory(torch.empty(size, dtype=torch.uint8, device=self.torch_device))
 
-    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
-        """So many bytes for registering with the communicators of groups, `symm` as windows."""
-        raise NotImplementedError("a CPU registers no memory")
-
-    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
-        """So many bytes of torch's symmetric memory, to share with the ranks of groups."""
-        raise NotImplementedError("a CPU has no symmetric memory")
-
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
@@ -299,9 +291,11 @@ class Accelerator(Device):
                 graph.reset()
 
     def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        """So many bytes for registering with the communicators of groups, `symm` as windows."""
         return NcclPool(self._module, size, self.torch_device, groups, symm)
 
     def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        """So many bytes of torch's symmetric memory, to share with the ranks of groups."""
         return SymmMem(size, self.torch_device, groups)
 
     def release_cached_memory(self) -> None:

@@ -135,13 +135,8 @@ def _of_groups(
     led: torch.Tensor, groups: Sequence[Sequence[int]], numbers: int
 ) -> list[torch.Tensor]:
     """So many numbers of each group, from those that each rank has of the groups it leads."""
-    before: Counter[int] = Counter()
-    found = []
-    for first, *_ in groups:
-        start = numbers * before[first]
-        found.append(led[first, start : start + numbers])
-        before[first] += 1
-    return found
+    of_rank = {first: iter(led[first].split(numbers)) for first, *_ in groups}
+    return [next(of_rank[first]) for first, *_ in groups]
 
 
 def _of_devices(found: dict[str, torch.Tensor], calls: int) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
+from math import inf
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
@@ -150,18 +151,11 @@ class RankStep:
     @cached_property
     def exposed(self) -> Intervals:
         """Communication during which the rank did not compute."""
-        found, position, others = [], 0, self.computing
+        edges, found = [-inf, *chain.from_iterable(self.computing), inf], []
+        begins, ends = edges[::2], edges[1::2]  # of the pauses between computations
         for begin, end in self.communication:
-            while position < len(others) and others[position][1] <= begin:
-                position += 1
-            for other_begin, other_end in others[position:]:
-                if other_begin >= end:
-                    break
-                if other_begin > begin:
-                    found.append((begin, other_begin))
-                begin = max(begin, other_end)
-            if begin < end:
-                found.append((begin, end))
+            near = range(bisect_right(ends, begin), bisect_left(begins, end))
+            found += [(max(begin, begins[i]), min(end, ends[i])) for i in near]
         return found
 
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -200,12 +201,8 @@ def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:
 
 def format_ranks(ranks: Sequence[int]) -> str:
     """Ascending ranks, three and more consecutive ones as a range: `0-3, 5, 6`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
+    consecutive = groupby(enumerate(ranks), lambda placed: placed[1] - placed[0])
+    spans = [[rank for _, rank in own] for _, own in consecutive]
     texts = (f"{s[0]}-{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
     return ", ".join(texts)
 
