@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from commbench.worker.own_calls import Witness
 
 
 class Direct:
@@ -27,17 +32,23 @@ class Direct:
 
 
 class ReturnsEarly(Direct):
-    """Another thread does the work, after the call has returned."""
+    """Another thread does the work, when the main one has noted what the call left."""
 
     def __call__(self, output: torch.Tensor, input: torch.Tensor) -> None:
         result = input.clone()
 
         def work() -> None:
-            time.sleep(0.01)
+            while not _main_thread_is_in(Witness.judge):
+                time.sleep(1e-3)
             dist.all_reduce(result, group=self.group)
             output.copy_(result)
 
         threading.Thread(target=work).start()
+
+
+def _main_thread_is_in(function: Callable[..., object]) -> bool:
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    return any(each.f_code is function.__code__ for each, _ in traceback.walk_stack(frame))
 
 
 class WritesBehind(Direct):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,31 @@ def test_a_duration_is_the_operations_and_not_the_hosts(spins: bool) -> None:
     device = FakeDevice(0, Fake(enqueue_s=2e-3, spins=spins))
     timer = DeviceEventTimer(Communicator(0, 1, device))
     timer.aligner = device.in_stream(lambda: None)
-    timer._spin_s = 20e-3
-    call = device.in_stream(lambda: time.sleep(4e-3))
+    timer._spin_s = spin_s = 50e-3
+    ran: list[int] = []
+    queued: list[int] = []
+    call = noted(device.in_stream(noted(lambda: time.sleep(4e-3), ran)), queued)
     timed_loop(call, timer.align, *timer.prepare(8), 8, open_state(None, 0))
-    durations_s = sorted(ns * 1e-9 for ns in timer.collect()[0])
+    durations = timer.collect()[0]
     assert min(timer.enqueue_ns) > 4e6  # the call and the event after it
     # Without the spin the device waits for the host between the first event and the call.
     # A busy host makes single iterations longer with the spin, and shorter without it.
-    typical_s = durations_s[0 if spins else 4]
-    assert (4e-3 <= typical_s < 5.5e-3) == spins
-    assert (sum(timer.late) < 2) == spins
+    waited = sorted((d - own) / host for d, own, host in zip(durations, ran, queued, strict=True))
+    assert (waited[0 if spins else 4] < 0.5) == spins
+    in_time = (not spins or ns < 1e9 * spin_s for ns in timer._spans)  # by the host
+    late = sum(a and b for a, b in zip(timer.late, in_time, strict=True))
+    assert (late < 2) == spins
+
+
+def noted(call: Callable[[], object], spent_ns: list[int]) -> Callable[[], None]:
+    """A call that notes how long it takes each time."""
+
+    def note() -> None:
+        began = time.perf_counter_ns()
+        call()
+        spent_ns.append(time.perf_counter_ns() - began)
+
+    return note
 
 
 def test_a_device_that_cannot_spin_is_launch_bound_and_the_row_says_so(program: Commbench) -> None:
