@@ -197,7 +197,7 @@ class GroupedCommand(TyperCommand):
         places |= dict.fromkeys(SPECIAL_GROUPS, 3)
         for name, records in sorted(sections.items(), key=lambda item: places.get(item[0], 2)):
             with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
-                formatter.write_dl(records)
+                formatter.write_dl(records, col_max=20)
 
 
 def declared_commands() -> Mapping[str, Command]:

@@ -158,9 +158,9 @@ def describe_failure(error: Exception, rank: int) -> CommbenchError:
 
 RAY = "ray"
 LAUNCHERS = {
-    "agent": "torchrun's agent, called as a library",
-    "torchrun": "the torchrun command",
-    RAY: "actors of a Ray cluster, on all nodes with one command",
+    "agent": "torchrun's, as a library",
+    "torchrun": "the command",
+    RAY: "actors of a Ray cluster, on all nodes",
 }
 """What starts ranks from here, by its name in --launcher, for the help. That of Ray starts the
 ranks of all nodes, and this host need not be one of them."""

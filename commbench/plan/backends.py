@@ -97,12 +97,12 @@ ALLOCATORS = by_name(
         make=lambda device, size, _: device.plain_memory(size),
     ),
     Allocator(
-        "registered", "NCCL's allocator, registered with the communicator", nccl_tests="1",
+        "registered", "NCCL's, registered with the communicator", nccl_tests="1",
         make=lambda device, size, groups: device.registered_memory(size, groups, symm=False),
         devices=("cuda",), needs_nccl=True,
     ),
     Allocator(
-        "symmetric", "the same, registered as symmetric windows of all ranks", nccl_tests="2",
+        "symmetric", "as symmetric windows of all ranks", nccl_tests="2",
         make=lambda device, size, groups: device.registered_memory(size, groups, symm=True),
         devices=("cuda",), needs_nccl=True, is_symmetric=True,
     ),

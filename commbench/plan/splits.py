@@ -73,24 +73,24 @@ KINDS: dict[str, _Kind] = {
         lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16,
     ),
     "hot": _Kind(
-        "rank 0 gets R times as much as each other",
+        "rank 0 gets R times as much as others",
         lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6,
     ),
     "w0": _Kind("balanced", lambda n, _: _receiving([1] * n)),
-    "w1": _Kind("a quarter of the experts is hot: the first ones", lambda n, _: _experts(
+    "w1": _Kind("the first quarter of the experts is hot", lambda n, _: _experts(
         n, lambda expert: expert < n)),
     "w2": _Kind("the heat of w1 on one rank", lambda n, _: _hot_rank(n)),
     "w3": _Kind("the heat of w1 spread over all ranks", lambda n, _: _experts(
         n, lambda expert: expert % _EXPERTS == 0)),
-    "w4": _Kind("rank k sends k times as much as the first, from k = 1", lambda n, _: (
+    "w4": _Kind("rank k sends k times as much", lambda n, _: (
         [*range(1, n + 1)], [1] * n)),
     "w5": _Kind("the last rank gets nothing", lambda n, _: _receiving(
         [int(rank + 1 < n or n == 1) for rank in range(n)])),
     "w6": _Kind(
-        "w2 with the hot rank of step STEP (without it, 0): STEP modulo n",
+        "w2 on rank STEP modulo n",
         lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED,
     ),
-    "w7": _Kind("a burst: one rank gets half of everything", lambda n, _: _receiving(
+    "w7": _Kind("one rank gets half of all", lambda n, _: _receiving(
         [max(1, n - 1), *[1] * (n - 1)])),
 }  # fmt: skip
 _OPTIONAL_VALUES = {"w6": 0.0}

@@ -193,8 +193,8 @@ AS_TRACED = (GAPS, CALLS)
 with is the first of them that was measured."""
 EVERY_VARIANT = "all"
 VARIANTS = {
-    CALLS: "its calls one after another, without the gaps",
-    GAPS: "with the gaps of the trace: a CPU computes, a GPU spins",
+    CALLS: "one call after another, without the gaps",
+    GAPS: "with those of the trace: a CPU computes, a GPU spins",
     BUCKET: "bucket:SIZE: its neighbouring all_reduces cut into others of SIZE bytes",
     COMPOSED.name: "each all_reduce as these two",
 }

@@ -57,62 +57,62 @@ class CallOptions:
     """Some of the RunOptions."""
 
     op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, all collectives (all), all of point to point "
-        "(p2p), or all with unequal blocks (uneven). `commbench ops` lists them.",
+        "OP", "Operations of `commbench ops`, with commas; all: the collectives; p2p: those of "
+        "point to point; uneven: with unequal blocks.",
         default=(DEFAULT_OPERATION,), plan="operations",
         parse=names_of("--op", find_operation, OPERATIONS, OPERATION_SETS),
     )  # fmt: skip
     sizes: tuple[int, ...] = _what(
-        "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
-        "8,1K,1M is a list. K, M, G, T are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
+        "SIZES", "Bytes: 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, 8,1K,1M is a "
+        "list. K, M, G, T are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
         plan="sizes", parse=option.parse_size_list, python_type="str | int | Sequence[int | str]",
     )  # fmt: skip
     dtype: tuple[str, ...] = _what(
-        "DTYPE", "Element type: one, several with commas, or all.", flags="--dtype -d",
+        "DTYPE", "Element types, with commas; all.", flags="--dtype -d",
         plan="dtypes", parse=names_of("--dtype", find_dtype, DTYPES), is_varied=True,
         python_type="str | torch.dtype | Sequence[str | torch.dtype]",
     )  # fmt: skip
     reduce_op: tuple[str, ...] = _what(
-        "RED", f"Reduce operation: {', '.join(REDUCE_OPS)}; several with commas, or all.",
+        "RED", f"With commas: {', '.join(REDUCE_OPS)}; or all.",
         flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
         parse=names_of("--reduce-op", find_reduce_op, REDUCE_OPS),
         python_type="str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]",
     )  # fmt: skip
     root: int = _what(
-        "RANK", "Root rank of broadcast, reduce, gather and scatter.", plan="root",
+        "RANK", "Root of broadcast, reduce, gather and scatter.", plan="root",
         needs=lambda o: o.rooted,
     )  # fmt: skip
     placement: str = _what(
-        "WHERE", "in_place; out_of_place; both; natural: the usual one of each operation.",
+        "WHERE", "in_place, out_of_place, both; natural: the usual one.",
         plan="placement", is_varied=True,
     )  # fmt: skip
     rounding: str = _what(
-        "HOW", "How blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
+        "HOW", "Blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
         plan="rounding",
     )  # fmt: skip
     timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
     launch: str = _what(
-        "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
-        "captured before; both.", plan="launch_mode", is_varied=True,
+        "HOW", "On a GPU. eager: each call is queued by itself; graph: as a CUDA graph; both.",
+        plan="launch_mode", is_varied=True,
     )  # fmt: skip
     memory: tuple[str, ...] = _what(
-        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
+        "KIND", f"Of the buffers. {MEMORY_HELP}; with commas, or all.",
         plan="memory", is_varied=True, parse=names_of(
             "--memory", lambda name: choose("memory", name.lower(), _MEMORIES), MEMORY_CHOICES
         ),
     )  # fmt: skip
     buffers: str | None = _what(
-        "WHICH", "hot: each call uses the same buffers; rotating: the next of up to 32, as in "
-        "nccl-tests; both.", default=None, plan="buffers", is_varied=True,
-        default_text="hot on the CPU, rotating on GPUs",
+        "WHICH", "hot: the same in each call; rotating: the next of up to 32; both.",
+        default=None, plan="buffers", is_varied=True,
+        default_text="hot on CPUs, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
-        "", "Check every element on every rank: of a case's first call, and of further, untimed "
-        "calls as 5 % of the time allows.", plan="check", chooses_calls=False,
+        "", "Check every element of a case's first call, and of untimed ones in between.",
+        plan="check", chooses_calls=False,
     )  # fmt: skip
 
     numerics: bool = _what(
-        "", "Compare sums with exact ones, and the bits of ranks and repeated calls. Untimed.",
+        "", "Compare sums with exact ones, and bits of ranks and repeated calls.",
         plan="numerics", needs=lambda o: o.reduces, chooses_calls=False,
     )  # fmt: skip
     data: str = _what(
@@ -121,22 +121,22 @@ class CallOptions:
     )  # fmt: skip
 
     mesh: str = _group(
-        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. -1 takes the "
-        "rest.", plan="mesh", default_text="none", separator=",",
+        "DIMS", "Mesh of all ranks, outermost first: dp=2,tp=-1 (rest).", plan="mesh",
+        default_text="none", separator=",",
     )  # fmt: skip
     over: tuple[str, ...] = _group(
-        "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
-        "all ranks.", plan="over", parse=list_of(str.lower), default_text="every dimension",
+        "DIM", "Dimensions to measure, with commas. dp+cp combines two; world is all ranks.",
+        plan="over", parse=list_of(str.lower), default_text="every dimension",
     )  # fmt: skip
     mesh_order: str = _group(
-        "ORDER", "The mesh's dimensions, the fastest first, as Megatron writes it: tp-cp-ep-dp-pp. "
-        "Or megatron, torchtitan, scaletorch.", plan="mesh_order", is_varied=True,
+        "ORDER", "Its dimensions, the fastest first: tp-cp-ep-dp-pp; or megatron, torchtitan, "
+        "scaletorch.", plan="mesh_order", is_varied=True,
         default_text="as given, the last one fastest",
     )  # fmt: skip
     groups: str = _group(
-        "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
-        'groups: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2". Or a rule of nccl-tests\' NCCL_TESTS_SPLIT: '
-        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none", separator=";",
+        "GROUPS", 'Groups of ranks instead of a mesh: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2"; or as '
+        'NCCL_TESTS_SPLIT: "MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups",
+        default_text="none", separator=";",
     )  # fmt: skip
     group_size: int | None = _group(
         "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none"
@@ -145,89 +145,85 @@ class CallOptions:
         "S", "From one rank of such a group to the next.", plan="group_stride", default_text="1"
     )
     concurrency: str = _group(
-        "HOW", "together: all groups of a dimension call at once, as in training; alone: one group "
-        "at a time; both: also shows how much they slow each other.", plan="concurrency",
+        "HOW", "together: all groups of a dimension call at once; alone: one at a time; both: "
+        "compared.", plan="concurrency",
     )  # fmt: skip
     open_groups: int = _group(
-        "N", "Make N groups of all ranks first, which stay unused.", plan="open_groups",
+        "N", "Make N groups of all ranks first, unused.", plan="open_groups",
         chooses_calls=False,
     )  # fmt: skip
 
     tensors: tuple[str, ...] = _forms(
-        "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
-        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients: 1 MiB, "
-        "then 25 MiB each. Several with commas.", flags="--tensors --split", plan="tensors",
+        "K", "Tensors of each size, with commas; ddp:25M: as DistributedDataParallel cuts "
+        "gradients. One call of all and the forms that take several are measured.",
+        flags="--tensors --split", plan="tensors",
         parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
         needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
-        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all; or "
-        f"with fewer bytes to a result that is not exact: {_COMPRESSED}. `commbench ops` explains "
-        "them. Several with commas.", flags="--form --via", plan="forms",
+        "FORM", f"Other ways to the same result (see `commbench ops`), with commas: {_FORMS}; all; "
+        f"or to an inexact one with fewer bytes: {_COMPRESSED}.",
+        flags="--form --via", plan="forms",
         parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
     )  # fmt: skip
     calls: tuple[str, ...] = _forms(
-        "CALL", "Your own ways to the same result, measured beside the operation's own call: "
-        "file.py:name or package.module:name of a class with `operation` and "
-        "`__call__(output, input)`, or a name of `commbench ops --calls`; torch: none. Several "
-        "with commas. This runs the code it names.",
+        "CALL", "Your own ways to the same result, with commas: file.py:name or module:name of a "
+        "class with `operation` and `__call__(output, input)`, or one of `commbench ops --calls`. "
+        "This runs the code it names.",
         flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="torch",
         python_type="str | type | Sequence[str | type] | None",
     )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
-        "WORK", "Compute during the communication, and measure each alone and both at once. "
-        "matmul[:MxNxK[:UNITS]]: products of matrices, on GPUs of two shapes (matmul:exact, "
-        "matmul:ragged); memory[:SIZE]: copies; none: only the communication. Several with commas.",
+        "WORK", "Compute meanwhile, with commas: matmul[:MxNxK[:UNITS]], on GPUs of two shapes "
+        "(matmul:exact, matmul:ragged); memory[:SIZE]: copies; none.",
         plan="overlap", parse=list_of(parse_overlap), is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(
-        "R", "Compute R times as long as the communication takes alone.", plan="overlap_ratio",
+        "R", "Compute R times as long as communication.", plan="overlap_ratio",
         default_text="1",
     )  # fmt: skip
     p2p_call: str = _pairs(
-        "CALL", "send: blocking send and recv; isend: isend and irecv; batch: batch_isend_irecv; "
-        "all; natural: the usual one of each operation.", plan="p2p_call", is_varied=True,
+        "CALL", "send; isend; batch: batch_isend_irecv; all; natural: the usual one.",
+        plan="p2p_call", is_varied=True,
         needs=lambda o: o.p2p_calls,
     )  # fmt: skip
     pairs: tuple[str, ...] = _pairs(
-        "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
-        "0-5+1-7: these only, the first rank of each sends; all: every pair, in rounds; round:3: "
-        "one of these rounds; quick: a search in few rounds. One or several with commas.",
+        "PAIRS", "With commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; 0-5+1-7: "
+        "these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: a search.",
         plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
     )  # fmt: skip
     latency_size: int | None = _pairs(
-        "SIZE", "Size of ping_pong, instead of --sizes.", plan="latency_size",
+        "SIZE", "Size of ping_pong.", plan="latency_size",
         parse=option.parse_one_size, default_text="that of --sizes", needs=lambda o: o.is_latency,
     )  # fmt: skip
     window: int = _pairs(
-        "N", "Messages that stream sends before it waits.", plan="window",
+        "N", "Messages that stream sends, then waits.", plan="window",
         is_varied=True, needs=lambda o: o.has_window,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
-        "KIND", f"How unequal blocks differ. {KINDS_HELP}; "
-        "file:MATRIX.csv: in the ratio of these whole numbers, a line per sender. A seed may "
-        "follow: zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
+        "KIND", f"With commas. {KINDS_HELP}; file:MATRIX.csv: these numbers, a line per sender. A "
+        "seed may follow: zipf:1:7 shuffles the ranks.", plan="imbalance",
         parse=list_of(parse_imbalance), is_varied=True, needs=lambda o: o.block_counts,
     )  # fmt: skip
 
     workload: Path | None = _replay(  # noqa: RUF009 - it gives a field
-        "FILE", "Replay the step of a training program instead of --op: the file of `commbench "
-        "workload`. `commbench replay FILE` has the other options that go with it.",
+        "FILE", "Replay this step, of `commbench workload`, instead of --op; see also `commbench "
+        "replay`.",
         default=None, parse=Path, default_text="none", refused_by=("measure", "resume"),
         python_type="str | Path | None",
     )  # fmt: skip
     step: tuple[str, ...] = _replay(
-        "NAME", "Which steps of the workload, with commas; all.", default=(), parse=list_of(str),
+        "NAME", "Steps of the workload, with commas; or all.", default=(), parse=list_of(str),
         default_text="the one that was made most often",
     )  # fmt: skip
     variant: tuple[str, ...] = _replay(
-        "HOW", f"How a step is replayed. {VARIANTS_HELP}; bucket:50M: with neighbouring "
-        "all_reduces cut into others of 50 MiB; all: each that applies. Several with commas.",
+        "HOW", f"With commas. {VARIANTS_HELP}; bucket:50M: neighbouring all_reduces cut into 50 "
+        "MiB; all that apply.",
         plan="variants", parse=list_of(parse_variant),
     )  # fmt: skip
     fit: str = _replay(
-        "HOW", "Where there are fewer ranks than in the workload. refuse: stop; shrink: keep the "
-        "first ranks, and of each group those that are left.", default=REFUSE, choices=FIT_CHOICES,
+        "HOW", "With fewer ranks than the workload. refuse: stop; shrink: keep the first ranks.",
+        default=REFUSE, choices=FIT_CHOICES,
     )  # fmt: skip
     matrix: tuple[int, ...] = ()
     """The matrix of the imbalance `file`, row by row."""
@@ -286,8 +282,8 @@ NCCL_TESTS_FLAGS = (
     _nccl_tests_flag("stepbytes", "i", "SIZE", "Difference from one size to the next.", "1M"),
     _nccl_tests_flag("check_count", "c", "0|1", "0 does not check results.", "1", "check"),
     _nccl_tests_flag(
-        "local_register", "R", "|".join(map(str, _R_VALUES)), "Memory of the buffers: "
-        + ", ".join(f"{n} is {name}" for n, name in _R_VALUES.items()) + ".", "0", "memory",
+        "local_register", "R", "|".join(map(str, _R_VALUES)),
+        f"Memory {', '.join(_R_VALUES.values())}.", "0", "memory",
     ),
 )  # fmt: skip
 """The short flags of nccl-tests that give the values of other options."""

@@ -62,43 +62,43 @@ class RunOptions(CallOptions):
     """The options of `commbench run`; None where an option was not given."""
 
     iters: int | None = _how_long(
-        "N", "Timed iterations of each case.", flags="--iters -n", plan="iterations",
-        default_text="as many as --precision needs",
+        "N", "Timed iterations.", flags="--iters -n", plan="iterations",
+        default_text="as --precision needs",
     )  # fmt: skip
     warmup: int | None = _how_long(
-        "N", "Untimed calls before the timed ones.", flags="--warmup -w", plan="warmup",
-        default_text="until their times are stable",
+        "N", "Untimed calls.", flags="--warmup -w", plan="warmup",
+        default_text="until times are stable",
     )  # fmt: skip
     precision: float = _how_long(
-        "PART", "Sample each case until half the 95 % interval of its median is this part of it.",
+        "PART", "Sample until half the 95 % interval of the median is this part of it.",
         plan="precision", parse=parse_precision, default_text="5%", python_type="float | str",
     )  # fmt: skip
     budget: float = _how_long(
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER", "shuffled: cases in random order, several times; ascending: one by one.",
+        "ORDER", "shuffled: random, several times; ascending: one by one.",
         plan="order",
     )  # fmt: skip
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
-        "K", "Measure in K launches: each has fresh processes, connections and memory.",
+        "K", "Launches, each of new processes and connections.",
         default=None, plan="launches", default_text="3; 1 with --iters and --duration",
         may_grow=True,
         limits=(1, 1000),
         refused_by=("measure", "sweep", "job"),
     )  # fmt: skip
     duration: float | None = _how_long(
-        "TIME", "Soak: measure and check all cases again and again for so long, such as 1h.",
+        "T", "Soak: measure and check again and again, such as 1h.",
         flags="--duration --for", plan="soak_s", parse=parse_duration,
         python_type="float | str | None", default_text="no soak", refused_by=("measure", "sweep"),
     )  # fmt: skip
     cycles: int | None = _how_long(
-        "N", "Soak for so many cycles; one measures each case once.", plan="cycles",
+        "N", "Soak for N cycles; one measures each case once.", plan="cycles",
         default_text="no soak", refused_by=("measure", "sweep"),
     )  # fmt: skip
     check_share: float | None = _how_long(
-        "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
+        "PART", "Checks in between take at most this part of the time.", plan="check_share",
         parse=lambda given: parse_percentage(str(given)),
         python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
@@ -108,24 +108,23 @@ class RunOptions(CallOptions):
         is_varied=True, default_text="nccl with several GPUs, else gloo",
     )  # fmt: skip
     nccl_option: tuple[str, ...] = _where(
-        "NAME=VALUE", f"Option of NCCL's communicator: {', '.join(NCCL_OPTIONS)}. Several with "
-        "commas.", plan="nccl_options", parse=parse_nccl_options, is_varied=True,
-        default_text="NCCL's own",
+        "NAME=V", f"Of NCCL's communicator, with commas: {', '.join(NCCL_OPTIONS)}.",
+        plan="nccl_options", parse=parse_nccl_options, is_varied=True, default_text="NCCL's own",
     )  # fmt: skip
     device: str | None = _where(
         "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend"
     )
     nproc_per_node: int | None = _where(
         "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
-        limits=(1, MOST_RANKS), default_text="those of the mesh, groups or workload; else one per "
-        "GPU, or 2 on the CPU", refused_by=("measure", "job", "preflight"),
+        limits=(1, MOST_RANKS), default_text="of the mesh, groups or workload; else 1 per GPU, "
+        "2 on the CPU", refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
-        "N", "Nodes. Start the same command on each.", default=1, limits=(1, MOST_RANKS)
+        "N", "Nodes; start the same command on each.", default=1, limits=(1, MOST_RANKS)
     )
-    node_rank: int = _nodes("R", "Number of this node. Node 0 writes the results.", default=0)
+    node_rank: int = _nodes("R", "This node; node 0 writes the results.", default=0)
     master_addr: str | None = _nodes(
-        "HOST", "Host of node 0, as others reach it.", default=None, default_text="127.0.0.1"
+        "HOST", "Host of node 0, for others.", default=None, default_text="127.0.0.1"
     )
     master_port: int | None = _nodes(
         "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
@@ -137,28 +136,28 @@ class RunOptions(CallOptions):
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s",
+        "S", "Seconds to join, or for an operation.", plan="timeout_s",
         limits=(1, MONTH_S), refused_by=(),
     )  # fmt: skip
     cpu_mode: str | None = _where(
-        "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
-        "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
-        "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
-        default_text="quiet on the CPU, plain on GPUs, with --overlap and in a replay",
+        "MODE", "CPU ranks. quiet: SCHED_BATCH, a core per rank; plain: unchanged; realtime: "
+        "SCHED_FIFO, a core per rank, needs CAP_SYS_NICE; batch: SCHED_BATCH; pinned: a core per "
+        "rank.", default=None, plan="cpu_mode", is_varied=True,
+        default_text="quiet; plain on GPUs, with --overlap and in a replay",
     )  # fmt: skip
 
     label: str | None = _output(
-        "NAME", "Name of the run: in files, in plots, and for other commands.", default=None,
+        "NAME", "Name of the run, for other commands, too.", default=None,
         require=require_label, is_fixed=True,
-        default_text="the name of --output, or the operations",
+        default_text="of --output or the operations",
     )  # fmt: skip
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
-        "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
+        "DIR", "New or empty folder.", default=None, parse=Path,
         python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
         refused_by=("resume", "preflight"),
     )  # fmt: skip
     resume: str | None = _output(
-        "RUN", "Continue a run that was cut off, or add launches: its folder or label.",
+        "RUN", "Continue or extend this run: a folder or label.",
         default=None, parse=str, reach=HERE, default_text="start a new run",
         refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
@@ -170,24 +169,22 @@ class RunOptions(CallOptions):
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
     )
     plots: bool = _output("", "Draw plots.", default=True, reach=USER, refused_by=("measure",))
-    nccl_log: bool = _output(
-        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
-    )
+    nccl_log: bool = _output("", "Log how NCCL starts.", default=True, refused_by=("measure",))
     history: bool = _output(
         "", "Add the run to the history.", default=False, reach=USER,
         refused_by=("measure", "sweep"),
     )  # fmt: skip
     db: Path | None = _output(  # noqa: RUF009 - it gives a field
-        "FILE", "With --history: the history.", default=None, parse=Path, reach=USER,
+        "FILE", "History file.", default=None, parse=Path, reach=USER,
         python_type="str | Path | None", default_text="results/history.sqlite",
         refused_by=("measure", "sweep"),
     )  # fmt: skip
     dry_run: bool = _output(
-        "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
+        "", "Print the plan and its memory; measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
     )  # fmt: skip
     verbose: bool = _output(
-        "", "Print all tables and explained warnings, and how ranks are started.",
+        "", "All tables and warnings, and how ranks are started.",
         default=False, flags="--verbose -v", reach=USER, refused_by=("sweep", "api"),
     )  # fmt: skip
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

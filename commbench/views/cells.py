@@ -91,9 +91,8 @@ def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
 
 
 def bandwidth_with_interval_text(found: Any) -> str:
-    """A bandwidth and its interval in a sentence: `2.9 GB/s (2.3 … 3.4 GB/s)`."""
-    interval = bandwidth_interval_text(found)
-    return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
+    """A bandwidth and its interval in a sentence: `2.9 (2.3 … 3.4) GB/s`."""
+    return f"{bandwidth_text(found)}{in_brackets(bandwidth_interval_text(found))} GB/s"
 
 
 TOO_NOISY = "too noisy"
@@ -147,13 +146,13 @@ def takes_text(found: Any, what: str, other: str) -> str:
     return "" if is_too_noisy(found) else text
 
 
-def times_text(found: Any, how: str = "") -> str:
+def times_text(found: Any, how: str) -> str:
     """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`, or `too noisy to
     compare`."""
-    if how and is_too_noisy(found):
+    if is_too_noisy(found):
         return TOO_NOISY_TO_COMPARE
     number, *interval = ratio_with_interval_text(found).partition(" (")
-    return f"{number} times{how and f' {how}'}{''.join(interval)}"
+    return f"{number} times {how}{''.join(interval)}"
 
 
 def _ratio_cell(found: Any) -> str:

@@ -30,7 +30,7 @@ from commbench.stats import Estimate, collect
 from commbench.units import format_times
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
-from commbench.views.document import Document, Facts, Items, Section, Table, facts_table
+from commbench.views.document import Document, Facts, Items, Section, Table, Text, facts_table
 from commbench.views.formats import Result, View
 
 
@@ -60,6 +60,8 @@ class Explanation(Result, view="answers.explain.explanation", rows="rows facts")
     """The largest size of each kind among those that were asked for."""
     is_overview: bool = False
     """Whether no row was asked for."""
+    has_others: bool = False
+    """Whether there are rows of other sizes."""
 
     def as_json(self) -> dict[str, Any]:
         """The name and the rows."""
@@ -104,7 +106,8 @@ def explain_run(
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
     largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
     found = tuple(explain_row(row, every, peak, machine) for row in largest)
-    return Explanation(run.name, found, op is None and size is None and len(every) > 1)
+    is_overview = op is None and size is None and len(every) > 1
+    return Explanation(run.name, found, is_overview, len(found) < len(chosen))
 
 
 def answer(
@@ -250,6 +253,9 @@ def document(found: Explanation) -> Document:
     if is_summary:
         kind = attrgetter("row.case.title")
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
+    if found.has_others:
+        largest = "The largest size of each kind of call is explained"
+        blocks.append(Text(f"{largest}: --size chooses another."))
     for each in found.rows:
         if not found.is_overview or each.get("step"):
             facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
@@ -379,7 +385,7 @@ def _notes(found: Explanation) -> list[str]:
         named = {operation: None for operation, _ in same}
         which = f" ({join_words([*named])})" * (len(of_each) == 1 and named.keys() != every)
         texts.append(f"{name}{which}: {own}.")
-    return [*texts, "Of each kind of call, the largest size is explained."]
+    return texts
 
 
 _SHOWN = ("ranks", "torch", "tool", "imported_from", "started", "nccl_log", "nccl_init_mode",

@@ -148,8 +148,8 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    exact_t, exact_speed = (Estimate(*[e.value] * 3) for e in (row.time.estimate, algbw))
-    over = f"algbw x {formula} = {cells.bandwidth_text(exact_speed)} x {factor:.5g}"
+    exact_t = Estimate(*[row.time.estimate.value] * 3)
+    over = f"algbw x {formula}" + f", n = {case.ranks}" * ("n" in formula)
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, or more{reduces * operation.reduces}"
     if load:

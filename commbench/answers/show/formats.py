@@ -13,13 +13,9 @@ from commbench.validation import choose
 NCCL_TESTS = "nccl-tests"
 FORMATS = ("text", "markdown", "html", "json", NCCL_TESTS)
 """Those of views.formats, which takes time to import, and one of runs only."""
-FORMAT_HELP = (
-    "Layout of the result: text; markdown; html; json; nccl-tests, which scripts for its output "
-    "can read."
-)
+FORMAT_HELP = "text; markdown; html; json; nccl-tests: as its output."
 PEAK_HELP = (
-    "Add a column with the part of this speed that was reached: 450GB/s, 400Gbit/s, or a name that "
-    "`commbench links` lists."
+    "Show the part of this speed that is reached: 450GB/s, 400Gbit/s, or one of `commbench links`."
 )
 
 

@@ -116,7 +116,7 @@ def _size(found: Found) -> int:
     return found[0][0].case.size_bytes
 
 
-_PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
+_VERDICTS = {UNDECIDED: ": undecided", SAME: ": no difference"}
 
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
@@ -127,9 +127,9 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
         texts = {name: "" if v is None else units[name](v) for name, v in each.figures.items()}
         more = "" if None in each.figures.values() else shape.more
-        text = f"{shape.words} in {{call}} at {{size}}{more}"
+        text = f"{{call}} at {{size}}: {shape.words}{_VERDICTS.get(each.verdict, '')}{more}"
         texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
-        parts.append(_PREFIXES.get(each.verdict, "") + text.format_map(texts))
+        parts.append(text.format_map(texts))
     verdict = found[-1].verdict if found else SAME
     crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
     waited = any(each.has_waited for each in found)
@@ -142,7 +142,7 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     elif crowd and verdict != SAME:
         parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
-    return text and f"{text[:1].upper()}{text[1:]}."
+    return text and f"{text}."
 
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -238,19 +238,18 @@ def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _times(found: Estimate) -> str:
     unknown = "" if found.has_interval else " (no interval is known)"
-    return cells.times_text(found) + unknown
+    return f"{cells.ratio_with_interval_text(found)}{unknown} times"
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
     "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
-    "_per_s": lambda found: cells.bandwidth_text(found)
-    + cells.in_brackets(cells.bandwidth_interval_text(found)),
+    "_per_s": cells.bandwidth_with_interval_text,
     "_s": lambda found: cells.time_text(found) + cells.in_brackets(cells.time_interval_text(found)),
 }  # fmt: skip
 """How figures are written, by the end of their names."""
 SHAPES: dict[str, Shape] = {
-    "groups": Shape(_groups, "the {groups} {other} groups slow each other {ratio}: group {what}"),
+    "groups": Shape(_groups, "group {what} takes {ratio} as long beside the other {other} groups"),
     "overlap": Shape(
         _overlaps, "{hidden_share} of the {other} is hidden",
         "; beside each other the communication takes {communication_slowdown} as long, "
@@ -266,7 +265,7 @@ SHAPES: dict[str, Shape] = {
         _first_calls, "the first call on a new group takes {ratio} as long as later ones"
     ),
     "latency": Shape(_latency, "a message takes {time_s} between two ranks"),
-    "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} GB/s in one direction"),
+    "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} in one direction"),
 }  # fmt: skip
 """The shapes that have a sentence of their own, in its order."""
 
