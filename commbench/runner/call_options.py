@@ -73,7 +73,7 @@ class CallOptions:
         python_type="str | torch.dtype | Sequence[str | torch.dtype]",
     )  # fmt: skip
     reduce_op: tuple[str, ...] = _what(
-        "RED", f"With commas: {', '.join(REDUCE_OPS)}; or all.",
+        "RED", f"Reductions, with commas: {', '.join(REDUCE_OPS)}; or all.",
         flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
         parse=names_of("--reduce-op", find_reduce_op, REDUCE_OPS),
         python_type="str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]",
@@ -96,7 +96,7 @@ class CallOptions:
         plan="launch_mode", is_varied=True,
     )  # fmt: skip
     memory: tuple[str, ...] = _what(
-        "KIND", f"Of the buffers. {MEMORY_HELP}; with commas, or all.",
+        "KIND", f"Memory of buffers. {MEMORY_HELP}; with commas, or all.",
         plan="memory", is_varied=True, parse=names_of(
             "--memory", lambda name: choose("memory", name.lower(), _MEMORIES), MEMORY_CHOICES
         ),
@@ -188,7 +188,7 @@ class CallOptions:
         needs=lambda o: o.p2p_calls,
     )  # fmt: skip
     pairs: tuple[str, ...] = _pairs(
-        "PAIRS", "With commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; 0-5+1-7: "
+        "PAIRS", "Which ranks, with commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; 0-5+1-7: "
         "these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: a search.",
         plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
     )  # fmt: skip
@@ -201,7 +201,7 @@ class CallOptions:
         is_varied=True, needs=lambda o: o.has_window,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
-        "KIND", f"With commas. {KINDS_HELP}; file:MATRIX.csv: these numbers, a line per sender. A "
+        "KIND", f"How blocks differ, with commas. {KINDS_HELP}; file:MATRIX.csv: these numbers, a line per sender. A "
         "seed may follow: zipf:1:7 shuffles the ranks.", plan="imbalance",
         parse=list_of(parse_imbalance), is_varied=True, needs=lambda o: o.block_counts,
     )  # fmt: skip
@@ -217,7 +217,7 @@ class CallOptions:
         default_text="the one that was made most often",
     )  # fmt: skip
     variant: tuple[str, ...] = _replay(
-        "HOW", f"With commas. {VARIANTS_HELP}; bucket:50M: neighbouring all_reduces cut into 50 "
+        "HOW", f"How to replay, with commas. {VARIANTS_HELP}; bucket:50M: neighbouring all_reduces cut into 50 "
         "MiB; all that apply.",
         plan="variants", parse=list_of(parse_variant),
     )  # fmt: skip

@@ -66,7 +66,7 @@ class RunOptions(CallOptions):
         default_text="as --precision needs",
     )  # fmt: skip
     warmup: int | None = _how_long(
-        "N", "Untimed calls.", flags="--warmup -w", plan="warmup",
+        "N", "Untimed calls before.", flags="--warmup -w", plan="warmup",
         default_text="until times are stable",
     )  # fmt: skip
     precision: float = _how_long(
@@ -108,7 +108,7 @@ class RunOptions(CallOptions):
         is_varied=True, default_text="nccl with several GPUs, else gloo",
     )  # fmt: skip
     nccl_option: tuple[str, ...] = _where(
-        "NAME=V", f"Of NCCL's communicator, with commas: {', '.join(NCCL_OPTIONS)}.",
+        "NAME=V", f"Options of its communicator, with commas: {', '.join(NCCL_OPTIONS)}.",
         plan="nccl_options", parse=parse_nccl_options, is_varied=True, default_text="NCCL's own",
     )  # fmt: skip
     device: str | None = _where(
@@ -124,7 +124,7 @@ class RunOptions(CallOptions):
     )
     node_rank: int = _nodes("R", "This node; node 0 writes the results.", default=0)
     master_addr: str | None = _nodes(
-        "HOST", "Host of node 0, for others.", default=None, default_text="127.0.0.1"
+        "HOST", "Host of node 0, as others reach it.", default=None, default_text="127.0.0.1"
     )
     master_port: int | None = _nodes(
         "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
@@ -136,13 +136,13 @@ class RunOptions(CallOptions):
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds to join, or for an operation.", plan="timeout_s",
+        "S", "Seconds for ranks to join, or an operation to end.", plan="timeout_s",
         limits=(1, MONTH_S), refused_by=(),
     )  # fmt: skip
     cpu_mode: str | None = _where(
-        "MODE", "CPU ranks. quiet: SCHED_BATCH, a core per rank; plain: unchanged; realtime: "
-        "SCHED_FIFO, a core per rank, needs CAP_SYS_NICE; batch: SCHED_BATCH; pinned: a core per "
-        "rank.", default=None, plan="cpu_mode", is_varied=True,
+        "MODE", "Scheduling of CPU ranks. quiet: SCHED_BATCH, a core per rank; plain: unchanged; "
+        "realtime: SCHED_FIFO, a core per rank, needs CAP_SYS_NICE; batch: SCHED_BATCH; pinned: a "
+        "core per rank.", default=None, plan="cpu_mode", is_varied=True,
         default_text="quiet; plain on GPUs, with --overlap and in a replay",
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ class RunOptions(CallOptions):
         default_text="of --output or the operations",
     )  # fmt: skip
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
-        "DIR", "New or empty folder.", default=None, parse=Path,
+        "DIR", "Folder of the run, new or empty.", default=None, parse=Path,
         python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
         refused_by=("resume", "preflight"),
     )  # fmt: skip
