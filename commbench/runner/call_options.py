@@ -188,8 +188,8 @@ class CallOptions:
         needs=lambda o: o.p2p_calls,
     )  # fmt: skip
     pairs: tuple[str, ...] = _pairs(
-        "PAIRS", "Which ranks, with commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; 0-5+1-7: "
-        "these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: a search.",
+        "PAIRS", "Which ranks, with commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
+        "0-5+1-7: these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: a search.",
         plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
     )  # fmt: skip
     latency_size: int | None = _pairs(
@@ -201,8 +201,8 @@ class CallOptions:
         is_varied=True, needs=lambda o: o.has_window,
     )  # fmt: skip
     imbalance: tuple[str, ...] = _uneven(
-        "KIND", f"How blocks differ, with commas. {KINDS_HELP}; file:MATRIX.csv: these numbers, a line per sender. A "
-        "seed may follow: zipf:1:7 shuffles the ranks.", plan="imbalance",
+        "KIND", f"How blocks differ, with commas. {KINDS_HELP}; file:MATRIX.csv: these numbers, a "
+        "line per sender. A seed may follow: zipf:1:7 shuffles the ranks.", plan="imbalance",
         parse=list_of(parse_imbalance), is_varied=True, needs=lambda o: o.block_counts,
     )  # fmt: skip
 
@@ -217,8 +217,8 @@ class CallOptions:
         default_text="the one that was made most often",
     )  # fmt: skip
     variant: tuple[str, ...] = _replay(
-        "HOW", f"How to replay, with commas. {VARIANTS_HELP}; bucket:50M: neighbouring all_reduces cut into 50 "
-        "MiB; all that apply.",
+        "HOW", f"How to replay, with commas. {VARIANTS_HELP}; bucket:50M: neighbouring "
+        "all_reduces cut into 50 MiB; all that apply.",
         plan="variants", parse=list_of(parse_variant),
     )  # fmt: skip
     fit: str = _replay(
