@@ -188,8 +188,9 @@ class CallOptions:
         needs=lambda o: o.p2p_calls,
     )  # fmt: skip
     pairs: tuple[str, ...] = _pairs(
-        "PAIRS", "Which ranks, with commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
-        "0-5+1-7: these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: a search.",
+        "PAIRS", "Which ranks, with commas. halves: i with i + n/2; neighbours: 0 with 1, 2 with "
+        "3; 0-5+1-7: these, 0 and 1 send; all: every pair, in rounds; round:3: one round; quick: "
+        "a search.",
         plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
     )  # fmt: skip
     latency_size: int | None = _pairs(
