@@ -158,6 +158,8 @@ def diagnose(
     silent = tuple(rank for rank, beat in heartbeats.items() if beat.is_silent)
     left = heartbeats.keys() - {*lost}
     reporter = min(left, default=context.rank)
+    if is_store_lost:  # nothing is known of other hosts
+        lost = [rank for rank in lost if rank in heartbeats]
     if is_store_lost and why == LOST and 0 not in heartbeats:
         # One rank of all hosts reports it: the next of rank 0's host, or one of the second host.
         message = f"rank 0 on {store_host} ended, or cannot be reached"

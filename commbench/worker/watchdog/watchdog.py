@@ -58,6 +58,8 @@ class Watchdog:
         """What this rank tells the others: a stack, a failure, what torch has recorded."""
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
+        self._reporting = threading.Lock()
+        """Held by the first thread that reports lost ranks: both threads may come to know them."""
         self._folder: HostFolder | None = None
         """None until the ranks of this host have one."""
         self._shared: shared_folder.SharedFolder | None = None
@@ -115,7 +117,7 @@ class Watchdog:
     def report_lost_ranks(self, lost: Diagnosis) -> None:
         """Report lost ranks, where this rank is the reporter. Then stay until the others know them
         too: some launchers end all ranks with the first, and rank 0's store ends with it."""
-        if self._rank == lost.reporter:
+        if self._rank == lost.reporter and self._reporting.acquire(blocking=False):
             self._report(RankError(lost.message, lost.hint), True)
         self._stay(self._stay_s)
 
