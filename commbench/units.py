@@ -86,13 +86,12 @@ def parse_time(text: str) -> float:
     if not match:
         raise wrong_value(text, "is not a time", "write a number and ns, us, ms or s: 4.2ms")
     number, unit = match[1], match[2]
+    if not float(number):
+        raise wrong_value(text, "is not above 0", "write for example 4.2ms", "time")
     if unit not in _PER_SECOND:
         trouble = f"has an unknown unit {unit!r}" if unit else "has no unit"
         raise wrong_value(text, trouble, f"write {number}us, {number}ms or {number}s", "time")
-    seconds = float(number) / _PER_SECOND[unit]
-    if not seconds:
-        raise wrong_value(text, "is not above 0", "write for example 4.2ms", "time")
-    return seconds
+    return float(number) / _PER_SECOND[unit]
 
 
 def _fraction(number: str) -> Any:
@@ -304,8 +303,9 @@ def format_GBps(bytes_per_second: float | None) -> str:  # noqa: N802 - GB is a 
 
 
 def format_share(fraction: float) -> str:
-    """A fraction in whole percent: `90 %`."""
-    return f"{100 * fraction:.0f} %"
+    """A fraction in whole percent, below 0.5 % with its first digit: `90 %`, `0.04 %`."""
+    value = 100 * fraction
+    return f"{value:.{-_exponent(value) if 0 < value < 0.5 else 0}f} %"
 
 
 def format_percent(fraction: float) -> str:

@@ -304,7 +304,8 @@ def require_within(name: str, value: float | None, low: float, high: float) -> N
     """Raise UsageError for a value outside of [low, high]; None passes."""
     if value is not None and not low <= value <= high:
         given = value if isinstance(value, int) else f"{value:.12g}"
-        least = "above 0" if not value > 0 and 0 < low < 1 else f"at least {low:.12g}"
+        is_zero = not value > 0 and 0 < low < 1
+        least = "above 0, for example 0.2" if is_zero else f"at least {low:.12g}"
         limit = f"at most {high:.12g}" if value > high else least
         raise value_error(name, f"is {given}", f"it must be {limit}")
 

@@ -201,7 +201,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("run(size=1)", "unknown argument 'size'", "did you mean sizes? help(commbench.run) lists"),
         (
             "pairs(nope=1)",
-            "unknown option 'nope'",
+            "unknown argument 'nope'",
             "known: sizes, dtype, timing, launch and others",
         ),
         ("check([commbench.load(run)], max_time='1s')", "is no run", "give a Run"),
@@ -229,7 +229,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("run(sizes=-4)", "sizes: size -4 is below 1", "such as 1K"),
         ("run(budget=float('nan'))", "budget is nan", "must be above 0"),
         ("report()", "a report is about one run", "name at least one run"),
-        ("pairs(op='p2p')", "unknown option 'op'", "help(commbench.pairs) lists all"),
+        ("pairs(op='p2p')", "unknown argument 'op'", "help(commbench.pairs) lists all"),
     ],
 )
 def test_a_wrong_call_is_refused_with_its_argument(

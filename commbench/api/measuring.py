@@ -236,7 +236,8 @@ def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -
     """Raise UsageError for an option that the command does not take."""
     for name in given:
         if name not in known:
-            raise name_error("option", name, [*KEYWORDS[command]], {}, f"help(commbench.{command})")
+            whole = f"help(commbench.{command})"
+            raise name_error("argument", name, [*KEYWORDS[command]], {}, whole)
 
 
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:

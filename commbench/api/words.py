@@ -36,7 +36,16 @@ def worded(text: str) -> str:
     """A text about options as one about arguments of a Python function: `--root 2` is `root=2`,
     `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
     such a call stays as it is."""
+    text = re.sub(r"(?<![\w-])-([a-zA-Z])\b", lambda found: _of_letter(found[1]), text)
     return _OPTION.sub(_as_argument, text)
+
+
+def _of_letter(letter: str) -> str:
+    """The long flag of a letter of nccl-tests."""
+    from commbench.runner.call_options import NCCL_TESTS_FLAGS
+
+    long = {o.flag: f"--{o.name.replace('_', '-')}" for o in NCCL_TESTS_FLAGS}
+    return long.get(f"-{letter}", f"-{letter}")
 
 
 @cache

@@ -56,6 +56,7 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
             if series in beside:
                 place = beside.index(series) - (len(beside) - 1) / 2
             _draw_series(axes, series, has_bands, room < _SMALL, step * place)
+            _draw_cuts(axes, series, limits[panel.scale])
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
         name = panel.across.name
@@ -131,7 +132,7 @@ def _notes(
     )  # fmt: skip
     if shown:
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
-        yield f"{text}, of which some end outside a panel" if is_cut else text
+        yield f"{text}; where a triangle is, it ends outside the panel" if is_cut else text
     if any(each.hollow for each in series):
         yield "Hollow points do not count"
     if beside := [panel.across.name for panel in panels if _side_by_side(panel, has_bands)]:
@@ -176,6 +177,19 @@ def _draw_series(
         cross = pictures.line_properties(CROSS._replace(colour=series.look.colour))
         axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), label="_bad",
                   clip_on=False, **cross)  # fmt: skip
+
+
+def _draw_cuts(axes: Axes, series: pictures.Series, limits: Limits) -> None:
+    """A triangle at the edge of a panel where an interval goes on beyond it."""
+    known = series.known if series.has_band else ()
+    for edge, marker, cut in (
+        (0.0, "v", [place for place, e in known if e.ends[0] < limits[0]]),
+        (1.0, "^", [place for place, e in known if e.ends[1] > limits[1]]),
+    ):
+        if cut:
+            axes.plot(cut, [edge] * len(cut), marker, color=series.look.colour, label="_cut",
+                      markersize=5, transform=axes.get_xaxis_transform(), clip_on=False,
+                      in_layout=False)  # fmt: skip
 
 
 def _draw_marks(axes: Axes, marks: Sequence[pictures.Mark], limits: Limits) -> None:

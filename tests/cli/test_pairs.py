@@ -77,7 +77,7 @@ def test_the_options_are_those_of_a_run_with_other_defaults(
 
 
 def test_an_option_of_other_operations_is_refused() -> None:
-    with pytest.raises(UsageError, match="unknown option 'reduce_op'"):
+    with pytest.raises(UsageError, match="unknown argument 'reduce_op'"):
         pairs_options(reduce_op="sum")
 
 

@@ -89,7 +89,7 @@ def test_what_is_no_workload_is_refused_with_the_command_that_makes_one(
 def test_options_that_choose_calls_are_not_taken(file: Path) -> None:
     assert {"op", "sizes", "dtype", "mesh", "overlap", "workload"}.isdisjoint(REPLAY_OPTIONS)
     assert {"step", "variant", "fit", "nproc_per_node", "peak"} <= {*REPLAY_OPTIONS}
-    with pytest.raises(UsageError, match="unknown option 'sizes'"):
+    with pytest.raises(UsageError, match="unknown argument 'sizes'"):
         replay_options(file, sizes="1K")
     options = replay_options(file)
     assert (options.budget, options.name, options.ranks_per_node) == (1.0, "small", 2)

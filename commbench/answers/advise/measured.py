@@ -278,7 +278,8 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
 
 def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
     """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given. The
-    dtypes, timing and CPU mode are the run's, where `options` do not exclude them."""
+    dtypes, timing and CPU mode are the run's, where `options` do not exclude them: an overlap needs
+    cores for two threads of a rank, and the modes of one core per rank would hide what it gains."""
     plan = header.plan
     wanted = sizes or format_sizes(plan.sizes)
     if len(parse_sizes(wanted)) < 2 and plan.sizes:

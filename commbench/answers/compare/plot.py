@@ -86,12 +86,13 @@ def _picture(
     waits = any(r.waited for found in comparisons for r in found.rows if r.kind == kind)
     shown = texts[: MOST_SENTENCES * is_one] or [f"No verdict on some sizes: {WAITED}."] * waits
     pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
+    unsure = "Undecided: the interval crosses an edge of the grey band, or ranks waited for a core"
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
         " ".join([*texts, *marked]),
         ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
-        [*shown, "Median time of a call"],
+        [*shown, *[unsure] * any(p.verdict == UNDECIDED for p in pooled), "Median time of a call"],
     )
 
 
