@@ -16,6 +16,8 @@ from commands import START_TIMEOUT_S, Ended, run_commbench
 from slurm import Slurm, slurm
 from test_preflight import Saboteur, lists
 
+from commbench.runner.jobs import NO_GPUS
+
 pytestmark = pytest.mark.full
 PREFLIGHT_LIMIT_S = 300
 
@@ -78,7 +80,8 @@ def print_job(where: Path, *words: str, nodes: int = 2) -> Path:
         where, "job", "slurm", "--nodes", str(nodes), "--nproc-per-node", "2", "--setup", setup,
         "--output", "job.sh", *words,
     )  # fmt: skip
-    assert (ended.code, ended.err) == (0, "")
+    note = "" if "--gpus-per-node" in words else f"{NO_GPUS}\n"
+    assert (ended.code, ended.err) == (0, note)
     return where / "job.sh"
 
 

@@ -333,6 +333,6 @@ def _toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
             f"{path} is not valid TOML: {error}",
-            'a rule is [[rule]], then a line such as min_busbw = "3GB/s"',
+            'a rule is [[rule]], then a line such as max_slowdown = "10%", with the quotes',
         ) from None
     return values
