@@ -37,7 +37,7 @@ from commbench.results.schema import Run
 from commbench.stats import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import bandwidth_interval_text, bandwidth_text, in_brackets, time_text
+from commbench.views.cells import bandwidth_text, bandwidth_with_interval_text, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -234,9 +234,7 @@ def _picture(
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
     elif answer.highest and not answer.has_waited:
-        busbw = busbw_of(answer.highest)
-        interval = in_brackets(bandwidth_interval_text(busbw))
-        title = f"Bus bandwidth of {shown}{beside}: up to {bandwidth_text(busbw)} GB/s{interval}"
+        title += f": up to {bandwidth_with_interval_text(busbw_of(answer.highest))}"
         runs = [
             curve.run for curve in curves.curves if any(r is answer.highest for r in curve.rows)
         ]

@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 import pytest
 from pictures import legend_texts, panels_of, require_readable, said
-from synthetic import header, plan
+from synthetic import header, in_memory, plan
 from synthetic_rows import batches
 
 from commbench.analysis.load import open_run
@@ -93,7 +93,7 @@ def test_a_title_has_an_interval_and_no_figure_where_ranks_waited_for_a_core(sha
     assert all(panel.series[0].hollow == [1024, 4096] * (share > 0.5) for panel in panels)
     assert ("Hollow points do not count" in said(require_readable(pictures[0]))) == (share > 0.5)
     if share < 0.5:
-        assert re.search(r": up to [\d.]+ GB/s \([\d.]+ … [\d.]+\)$", titles[0])
+        assert re.search(r": up to [\d.]+ \([\d.]+ … [\d.]+\) GB/s$", titles[0])
         assert not any(waited in " ".join(each.notes) for each in pictures)
     else:
         assert titles[0].startswith("Bus bandwidth of ") and not re.search(r"\d", "".join(titles))
@@ -345,6 +345,17 @@ def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
     ):
         text = said(require_readable(run_pictures(shapes()[shape]())[1]))
         assert ("Band: 95 % interval" in text) == has_bands
+
+
+def test_a_triangle_marks_where_an_interval_leaves_its_panel() -> None:
+    far = [[[1e-4 * times] * 40 for times in wide] for wide in ((1, 1, 1), (1, 300, 30000))]
+    figure = require_readable(run_pictures([in_memory("wild", far)])[0])
+    assert "where a triangle is, it ends outside the panel" in said(figure)
+    cuts = {
+        (line.get_marker(), place) for axes in panels_of(figure) for line in axes.get_lines()
+        if line.get_label() == "_cut" for place in line.get_xdata()
+    }  # fmt: skip
+    assert cuts == {("^", 2048), ("v", 2048)}
 
 
 def test_making_a_picture_leaves_matplotlib_as_it_is() -> None:
