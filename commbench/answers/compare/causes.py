@@ -4,7 +4,7 @@ clearer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil
+from math import ceil, prod
 
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
@@ -59,13 +59,14 @@ _MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at 
 def _own_waits(rows: Sequence[ComparedRow], a: str, b: str) -> Iterator[str]:
     """That the ranks of one side waited for a core by something of its own."""
     for side, name, other in (("A", a, b), ("B", b, a)):
-        if 2 * sum(row.waits_itself == side for row in rows) > len(rows):
-            shares = [sorted(each.queued_share or 0.0 for each in (row.a, row.b)) for row in rows]
-            least, most = (format_share(median(sorted(own))) for own in zip(*shares, strict=True))
+        if own := [row for row in rows if row.waits_itself == side]:
+            shares = [sorted(each.queued_share or 0.0 for each in (row.a, row.b)) for row in own]
+            least, most = (format_share(median(sorted(one))) for one in zip(*shares, strict=True))
+            which = f" in {len(own)} of {len(rows)} rows" * (len(own) < len(rows))
             yield (
-                f"The ranks of {name} waited for a core {most} of the time, those of {other}, in "
-                f"turns with them, {least}: what {name} runs takes the cores, such as threads of "
-                "its own."
+                f"The ranks of {name} waited for a core {most} of the time{which}, those of "
+                f"{other}, in turns with them, {least}: what {name} runs takes the cores, such as "
+                "threads of its own."
             )
 
 
@@ -91,8 +92,8 @@ def launch_notes(found: Comparison) -> list[str]:
 
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
     """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
-    that of a check, as a fraction, for which it is enough that one range is clear; then it is said
-    whether it can be decided, and which one can."""
+    that of a check, as a fraction, of which it is then said whether more launches decide it, and
+    which limit they do."""
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
@@ -111,6 +112,9 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
     if limit is None:
         return f"{said}."
-    if min(shown) <= limit:
-        return f"{said}: enough for this limit, unless the ratio is near it."
-    return f"{said}: too much for this limit; choose {5 * ceil(20 * min(shown))} % or more."
+    ends = [(each.ratio.value, 1 + change) for each, change in zip(unsure, shown, strict=True)]
+    if not any(value / change <= 1 + limit < value * change for value, change in ends):
+        return f"{said}: enough for this limit."
+    value, change = max(ends, key=prod)
+    least = 5 * ceil(20 * (value * change - 1))
+    return f"{said}: too much for this limit beside a ratio of {value:.2f}; {least} % is enough."

@@ -46,13 +46,15 @@ def document(trend: Trend) -> Document:
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = sum(each.fit.noise is not None for each in trend.series)
-    if judged and not answer:
+    slower = [*_slower_since(trend)]
+    if judged and not (answer or slower):
         answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
+    answer += slower
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
         sizes = span(format_rough_percent, least)
         by_row = ", by row," * (" to " in sizes)
         answer.append(f"A step of {sizes}{by_row} would show {LATER} runs after it.")
-    answer += [*_slower_since(trend), *_unknown(trend)]
+    answer += _unknown(trend)
 
     def level_since(f: FittedSeries) -> str:
         return trend.moment(f.series.points[f.last.first].run) if f.series.points else ""
@@ -86,15 +88,20 @@ def sentence(change: Change, trend: Trend) -> str:
 
 
 def _slower_since(trend: Trend) -> Iterator[str]:
-    """Which rows are slower in the last runs without a step yet: a check leaves these runs out."""
-    rows = [
-        (each.case, slow) for each in trend.series
-        if (slow := slow_end([log(p.time.value) for p in each.series.points[each.last.first :]]))
-    ]  # fmt: skip
+    """Which rows are slower in the last runs without a step yet, unless someone accepted that."""
+    rows = []
+    for each in trend.series:
+        points = each.series.points[each.last.first :]
+        slow = slow_end([log(point.time.value) for point in points])
+        if slow and points[-slow].run.placed > trend.accepted.get(each.series.system, ""):
+            rows.append((each.case, slow))
     if rows:
         names = name_rows([case for case, _ in rows], [e.case for e in trend.series], LONGEST)
         runs = span(str, [slow for _, slow in rows])
-        yield f"Slower in the last runs ({runs}), too few for a step: {names}."
+        yield (
+            f"Slower in the last {runs} runs, too few or too noisy for a step: {names}. A check "
+            "leaves these runs out of the usual level."
+        )
 
 
 def _unknown(trend: Trend) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from math import log
@@ -158,6 +158,8 @@ class Trend(Result, view="answers.history.document", rows="series"):
     """The newest first."""
     runs: tuple[HistoryRun, ...]
     """The runs that have these series, in order."""
+    accepted: Mapping[System, str] = field(default_factory=dict)
+    """The place of the run with which the accepted level of a system begins."""
 
     def moment(self, run: HistoryRun) -> str:
         """The time of a run, UTC; with seconds where runs are less than a minute apart."""
@@ -186,7 +188,8 @@ def find_trend(
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
     runs = sorted({point.run for each in fitted for point in each.every}, key=_order)
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs))
+    begins = history.accepted()
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), begins)
 
 
 def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:

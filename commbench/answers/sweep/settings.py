@@ -127,7 +127,7 @@ sys.exit(not importlib.util.find_spec("torch"))
 
 def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], None]) -> None:
     """Raise UsageError for a varied Python that is none, UnavailableError for one without commbench
-    or torch. `notify` gets a line where two are of one environment."""
+    or torch. `notify` gets a line where two are the same."""
     found: dict[str, str] = {}
     for setting in settings:
         value = dict(setting.options).get(PYTHON)
@@ -141,7 +141,7 @@ def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], No
             )
             same = [other for other, prefix in found.items() if prefix == ended.stdout]
             if same:
-                notify(f"{same[0]} and {value} are the same environment: {ended.stdout.strip()}")
+                notify(f"{same[0]} and {value} run the same Python: {ended.stdout.strip()}")
             found[value] = ended.stdout
         except OSError as error:
             why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
