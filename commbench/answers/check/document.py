@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -164,11 +165,15 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
 
 
 def _units(limit: Limit) -> list[cells.Unit]:
-    """How the value of a RowCheck is written, and its interval: what is beyond the limit does not
-    read as the limit."""
+    """How the value of a RowCheck is written, and its interval: what fails, for being beyond the
+    limit, does not read as the limit."""
+
+    def write(unit: cells.Unit, check: RowCheck) -> str:
+        limit = check.rule.value if check.outcome == FAIL else None
+        return unit.write(check.estimate, limit)
 
     def of(unit: cells.Unit) -> cells.Unit:
-        return unit._replace(write=lambda check: unit.write(check.estimate, check.rule.value))
+        return unit._replace(write=partial(write, unit))
 
     return [of(limit.unit), of(limit.interval)]
 
