@@ -117,6 +117,22 @@ def test_two_environments_are_measured_in_turns_and_checked(
         assert (refused.code, why in refused.err) == (code, True), refused.err
 
 
+def test_a_setting_whose_ranks_are_lost_twice_is_not_tried_again(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    (tmp_path / "old").symlink_to(sys.prefix)
+    lost = 'case "$*" in *"commbench run"*) echo "error: rank 1 died" >&2; exit 4;; esac'
+    (tmp_path / "new").write_text(f'#!/bin/sh\n{lost}\nexec {sys.executable} "$@"\n')
+    (tmp_path / "new").chmod(0o755)
+    short = ("--sizes", "1K", "--iters", "6", "--rounds", "3")
+    ended = commbench("sweep", "--vary", "python=old,new", *short, "--output", "gate")
+    assert ended.code == 1, ended.err
+    said = [line for line in ended.err.splitlines() if " new, round " in line and ": " in line]
+    assert sum("failed: rank 1 died" in line for line in said) == 2
+    assert any("new, round 3 of 3: skipped, because" in line for line in said)
+    assert "python=new 0 of 3 rank 1 died" in " ".join(ended.out.split())
+
+
 def test_a_complete_sweep_gets_more_rounds_and_a_plot(
     commbench: Commbench, swept: tuple[Ended, Path], tmp_path: Path
 ) -> None:
