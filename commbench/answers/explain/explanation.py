@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -121,9 +121,8 @@ def answer(
 ) -> Explanation:
     """The explanation of a run, or of an operation's call; `model` is a machine file.
 
-    A text `what` is a path, else an operation, else a run's label. `quoted` are the `ranks`,
-    `time`, `dtype`, `timing` and `nodes` of a call that the user timed; None where not given.
-    `notify` gets a message where the newest of several runs of a label was chosen.
+    A text `what` is a path, else an operation, else a run's label, where `notify` is told if there
+    are several. `quoted` are `ranks`, `time`, `dtype`, `timing` and `nodes` of a call, or None.
     """
     parsed_peak = links.parse_peak(peak) if peak is not None else None
     machine = read_machine(model) if model is not None else None
@@ -136,10 +135,8 @@ def answer(
         tell_incomplete(what, notify)
     for option, value in quoted.items():
         if value is not None:
-            raise UsageError(
-                f"--{option} {value} describes a call of an operation, but {what.name} is a run",
-                f"leave out --{option}",
-            )
+            why = f"--{option} {value} describes a call of an operation, but {what.name} is a run"
+            raise UsageError(why, f"leave out --{option}")
     return explain_run(what, op, size, parsed_peak, machine)
 
 
@@ -251,11 +248,10 @@ def document(found: Explanation) -> Document:
     is_summary = not is_one or found.is_overview
     blocks: list[Any] = []
     if is_summary:
-        kind = attrgetter("row.case.title")
-        blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
+        blocks.append(Table("", _COLUMNS, found.rows, attrgetter("row.case.title")))
+        blocks.append(Items([*_notes(found)]))
     if found.has_others:
-        largest = "The largest size of each kind of call is explained"
-        blocks.append(Text(f"{largest}: --size chooses another."))
+        blocks.append(Text("The largest size of each kind is explained: --size chooses another."))
     for each in found.rows:
         if not found.is_overview or each.get("step"):
             facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
@@ -369,7 +365,7 @@ def _summary(found: Explanation) -> str:
     return f"At the largest size, of {kinds} of calls {join_words(words)}."
 
 
-def _notes(found: Explanation) -> list[str]:
+def _notes(found: Explanation) -> Iterator[str]:
     """Where figures of the table come from that are not measured."""
     every = {each.row.case.operation for each in found.rows}
     names = (known.HALF, known.TWICE_RANKS, known.NOT_KNOWN, "predicted", "no share of it")
@@ -377,15 +373,13 @@ def _notes(found: Explanation) -> list[str]:
         ((fact.name, *fact.how.split(": ", 1)[:1]), (each.row.case.operation, fact.how))
         for each in found.rows for fact in each.facts if fact.name in names
     )  # fmt: skip
-    texts = []
     for (name, how), same in told.items():
         of_each = {whole: operation for operation, whole in same}
         parts = [f"{operation} {whole[len(how) + 2 :]}" for whole, operation in of_each.items()]
         own = f"{how}: {'; '.join(parts)}" if len(of_each) > 1 else same[0][1]
         named = {operation: None for operation, _ in same}
         which = f" ({join_words([*named])})" * (len(of_each) == 1 and named.keys() != every)
-        texts.append(f"{name}{which}: {own}.")
-    return texts
+        yield f"{name}{which}: {own}."
 
 
 _SHOWN = ("ranks", "torch", "tool", "imported_from", "started", "nccl_log", "nccl_init_mode",
