@@ -122,6 +122,8 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
+    if gate.baseline and gate.baseline.incomplete:
+        reasons.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
@@ -239,13 +241,14 @@ def finding(check: RowCheck) -> str:
 
 def rule_notes(result: RuleResult) -> list[str]:
     """Sentences about a rule: what its hardware says, what decided without an interval, and the row
-    that is closest to the limit where all pass."""
+    that is closest to the limit where it passes."""
     found = [*result.remarks, *["No row matches it."] * (not result.checks)]
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
         found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
-    if result.checks and not result.checks.others:
-        closest = max(result.checks, key=attrgetter("excess"))
+    if result.outcome == PASS:
+        timed = (check for check in result.checks if check.estimate)
+        closest = max(timed, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
     return found
 

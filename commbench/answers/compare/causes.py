@@ -4,7 +4,7 @@ clearer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, prod
+from math import ceil, floor, prod
 
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
@@ -116,5 +116,6 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     if not any(value / change <= 1 + limit < value * change for value, change in ends):
         return f"{said}: enough for this limit."
     value, change = max(ends, key=prod)
-    least = 5 * ceil(20 * (value * change - 1))
-    return f"{said}: too much for this limit beside a ratio of {value:.2f}; {least} % is enough."
+    fails, passes = floor(20 * (value / change - 1)), ceil(20 * (value * change - 1))
+    would = f"fail below {5 * fails} %, and pass from" if fails > 0 else "pass from"
+    return f"{said}: not enough here, as B/A is {value:.2f}; it would {would} {5 * passes} % on."
