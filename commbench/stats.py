@@ -194,6 +194,8 @@ CHANGED = (SLOWER, FASTER)
 PASS, LIKELY, FAIL, NOT_MEASURED = "pass", "likely pass", "fail", "not measured"
 OUTCOMES = (FAIL, UNDECIDED, LIKELY, NOT_MEASURED, PASS)
 """About a limit, in the order in which rows are shown."""
+OPEN = (UNDECIDED, LIKELY)
+"""Those that the interval of a row, which contains the limit, leaves open."""
 CHANGE, KEEP = "change", "keep"
 """About what is in use, where it is not undecided."""
 TOLERANCE = 0.05

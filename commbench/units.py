@@ -86,12 +86,13 @@ def parse_time(text: str) -> float:
     if not match:
         raise wrong_value(text, "is not a time", "write a number and ns, us, ms or s: 4.2ms")
     number, unit = match[1], match[2]
-    if not float(number):
+    seconds = float(number) / _PER_SECOND.get(unit, 1.0)
+    if not seconds:
         raise wrong_value(text, "is not above 0", "write for example 4.2ms", "time")
     if unit not in _PER_SECOND:
         trouble = f"has an unknown unit {unit!r}" if unit else "has no unit"
         raise wrong_value(text, trouble, f"write {number}us, {number}ms or {number}s", "time")
-    return float(number) / _PER_SECOND[unit]
+    return seconds
 
 
 def _fraction(number: str) -> Any:

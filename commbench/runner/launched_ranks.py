@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 
 from commbench import errors
@@ -24,7 +23,7 @@ from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import RunProgress, read_run
-from commbench.results.run_folder import JOURNAL, create_folder, new_folder
+from commbench.results.run_folder import JOURNAL, create_folder, new_folder, resume_command
 from commbench.results.schema import COMPLETE, Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener, restored_process_state
 from commbench.validation import LONGEST_TEXT
@@ -66,7 +65,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 is_refused = False
                 elapsed_s = time.monotonic() - started
                 is_recorded = _record_failure(folder, error, elapsed_s, listener)
-            resume = f"`commbench run --resume {quote(str(folder))}`"
+            resume = f"`{resume_command(folder)}`"
             if isinstance(error, errors.Interrupted):
                 hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
                 error.texts = error.texts[0], hint

@@ -68,8 +68,8 @@ class PlannedRun(NamedTuple):
         if self.target.gpu_shared:
             line += "; ranks share a GPU: these times do not measure performance"
         ranks, cores = self.target.ranks_per_node, len(os.sched_getaffinity(0))
-        is_ours = not (self.rank_context or self.options.dry_run)  # the plan of a dry run says it
-        if self.plan.device == "cpu" and is_ours and ranks > cores:
+        starts_ranks = not (self.rank_context or self.options.dry_run)
+        if self.plan.device == "cpu" and starts_ranks and ranks > cores:
             line += f"; {ranks} ranks share {format_count(cores, 'core')}"
         return line
 

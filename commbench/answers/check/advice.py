@@ -23,7 +23,7 @@ from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, UNDECIDED
+from commbench.stats import FAIL, NOT_MEASURED, OPEN
 from commbench.units import size_end
 
 
@@ -37,9 +37,7 @@ def advice(gate: GateResult) -> list[str]:
     header = None if header and "imported_from" in header.environment else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
-    undecided = [
-        c for c in checks if c.outcome in (UNDECIDED, LIKELY) and c.effect in ("", NO_VERDICT)
-    ]
+    undecided = [c for c in checks if c.outcome in OPEN and c.effect in ("", NO_VERDICT)]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
     beyond = [c for c in noisy if c.is_beyond]
     applies = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -32,7 +31,7 @@ from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.document import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
 from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
@@ -112,7 +111,7 @@ def verdict(gate: GateResult) -> str:
     ]
     if more := judged[MOST_RULES:]:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
-    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(UNDECIDED, LIKELY)]
+    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
         reasons.append("a rule needs a row that passes")
     if (worst := gate.worst) and worst.estimate:
@@ -170,12 +169,11 @@ def _units(limit: Limit) -> list[cells.Unit]:
     """How the value of a RowCheck is written, and its interval: what fails, for being beyond the
     limit, does not read as the limit."""
 
-    def write(unit: cells.Unit, check: RowCheck) -> str:
-        limit = check.rule.value if check.outcome == FAIL else None
-        return unit.write(check.estimate, limit)
-
     def of(unit: cells.Unit) -> cells.Unit:
-        return unit._replace(write=partial(write, unit))
+        def write(check: RowCheck) -> str:
+            return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
+
+        return unit._replace(write=write)
 
     return [of(limit.unit), of(limit.interval)]
 
@@ -193,7 +191,7 @@ def _limit(check: RowCheck) -> float | None:
 def why(check: RowCheck) -> str:
     """Why a row has its outcome; of one whose interval contains the limit, on which side of it its
     value is."""
-    if check.outcome not in (UNDECIDED, LIKELY):
+    if check.outcome not in OPEN:
         return check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
     effects = {"": "does not count", PASS: "counted as pass", FAIL: "counted as fail"}
@@ -337,8 +335,8 @@ def make_annotations(gate: GateResult) -> list[str]:
     found = [(ERROR, verdict(gate))] if gate.incomplete else []
     for result in gate.results:
         level = levels.get(result.outcome, NOTICE)
-        checks = result.with_outcome(FAIL, UNDECIDED, LIKELY)
-        if level == ERROR or result.with_outcome(UNDECIDED, LIKELY):
+        checks = result.with_outcome(FAIL, *OPEN)
+        if level == ERROR or result.with_outcome(*OPEN):
             head = f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"
             lines = [head, *map(_line, checks[:MOST_IN_ANNOTATION]), *rule_notes(result)]
             text = "\n".join(lines)

@@ -156,7 +156,7 @@ class RuleResult(NamedTuple):
         effects |= {PASS} if self.checks.passed else set()
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
-        is_open = not self.rule.optional or self.with_outcome(UNDECIDED, LIKELY)
+        is_open = not self.rule.optional or self.with_outcome(*stats.OPEN)
         return NO_VERDICT if is_open else NOT_MEASURED
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:

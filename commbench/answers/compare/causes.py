@@ -4,7 +4,7 @@ clearer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, floor, prod
+from math import ceil, floor
 
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
@@ -91,9 +91,9 @@ def launch_notes(found: Comparison) -> list[str]:
 
 
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
-    """What to do for a clearer answer on these ranges, and what they would show then. `limit` is
-    that of a check, as a fraction, of which it is then said whether more launches decide it, and
-    which limit they do."""
+    """What to do for a clearer answer on these ranges, and what they would show then. With the
+    `limit` of a check, a fraction, it says whether more launches decide it, or which ones they do.
+    """
     runs = (found.a, found.b)
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
@@ -110,12 +110,18 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     if not shown or len(shown) < len(foreseen):
         return said
     said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
-    if limit is None:
-        return f"{said}."
-    ends = [(each.ratio.value, 1 + change) for each, change in zip(unsure, shown, strict=True)]
-    if not any(value / change <= 1 + limit < value * change for value, change in ends):
-        return f"{said}: enough for this limit."
-    value, change = max(ends, key=prod)
-    fails, passes = floor(20 * (value / change - 1)), ceil(20 * (value * change - 1))
+    if limit is not None:
+        ratios = (each.ratio.value for each in unsure)
+        said += f": {_of_limit(limit, [*zip(ratios, shown, strict=True)])}"
+    return f"{said}."
+
+
+def _of_limit(limit: float, found: Sequence[tuple[float, float]]) -> str:
+    """Whether ratios, each with the change that shows, decide a limit; or which limits the largest
+    one decides, in steps of 5 %."""
+    if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
+        return "enough for this limit"
+    value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
+    fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     would = f"fail below {5 * fails} %, and pass from" if fails > 0 else "pass from"
-    return f"{said}: not enough here, as B/A is {value:.2f}; it would {would} {5 * passes} % on."
+    return f"not enough here, as B/A is {value:.2f}; it would {would} {5 * passes} % on"

@@ -231,8 +231,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     turns = {run.turns for run in runs}
     in_turns = turns == {a.launches, b.launches} and 1 not in turns
     # In turns, the launches show how the host changes; what is slower on one side is its own.
-    is_host_alike = is_across or in_turns
-    changes = () if is_host_alike else find_host_changes(a.run, b.run, is_alike)
+    changes = () if is_across or in_turns else find_host_changes(a.run, b.run, is_alike)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):

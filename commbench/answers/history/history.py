@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import log
@@ -158,7 +158,7 @@ class Trend(Result, view="answers.history.document", rows="series"):
     """The newest first."""
     runs: tuple[HistoryRun, ...]
     """The runs that have these series, in order."""
-    accepted: Mapping[System, str] = field(default_factory=dict)
+    accepted: Mapping[System, str]
     """The place of the run with which the accepted level of a system begins."""
 
     def moment(self, run: HistoryRun) -> str:
@@ -188,8 +188,7 @@ def find_trend(
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
     runs = sorted({point.run for each in fitted for point in each.every}, key=_order)
-    begins = history.accepted()
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), begins)
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), history.accepted())
 
 
 def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
