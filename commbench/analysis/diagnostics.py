@@ -198,9 +198,10 @@ def clearer(header: RunHeader | None, both: bool = True) -> str:
     )
 
 
-MOST_QUEUED = 0.5
-"""The part of the time that ranks may wait for a core."""
-WAITED = "ranks waited for a core most of the time"
+MOST_QUEUED = 0.4
+"""The part of the time that ranks may wait for a core. Two ranks bound to the cores of an idle host
+wait for up to 0.3 of it, and for 0.5 and more where another program never leaves a core."""
+WAITED = f"ranks waited for a core over {format_share(MOST_QUEUED)} of the time"
 _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
 _BUSY = "Use an idle host"

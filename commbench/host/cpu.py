@@ -88,7 +88,8 @@ class CpuCounters:
         self._cpu_statistics = find_cpu_statistics(host)
 
     def read(self) -> list[int]:
-        """Values of FIELDS, each from a start of its own; UNKNOWN where this host has none."""
+        """Values of FIELDS, each from a start of its own, UNKNOWN where this host has none; then
+        the time for which threads of this process ran."""
         ticks = read_cpu_ticks(host=self._host)
         throttled = read_throttled_ns(self._cpu_statistics) if self._cpu_statistics else None
         return [
@@ -97,12 +98,20 @@ class CpuCounters:
             resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
             UNKNOWN if throttled is None else throttled,
             UNKNOWN if ticks is None else ticks.stolen * 1_000_000_000 // os.sysconf("SC_CLK_TCK"),
+            time.process_time_ns(),
         ]
 
     def since(self, before: list[int]) -> list[int]:
-        """The differences to an earlier reading; UNKNOWN where one of the two is."""
+        """The differences to an earlier reading; UNKNOWN where one of the two is.
+
+        Threads also wait for each other, as a rank's own for gloo's on the one core of both. Others
+        had the cores for at most the time in which no thread of this process ran.
+        """
         pairs = zip(before, self.read(), strict=True)
-        return [UNKNOWN if UNKNOWN in (then, now) else max(0, now - then) for then, now in pairs]
+        *found, ran = (UNKNOWN if UNKNOWN in each else max(0, each[1] - each[0]) for each in pairs)
+        elapsed, queued, *others = found
+        idle = max(0, elapsed * len(os.sched_getaffinity(0)) - ran)
+        return [elapsed, min(queued, idle), *others]
 
 
 def _queued_ns(tasks: Path) -> int:

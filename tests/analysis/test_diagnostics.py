@@ -186,7 +186,7 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "gpu_throttled": (on_gpus, 0.1, 0.101),
     "gpu_clocks": (at_clocks, 0.099, 0.101),
     "stalls": (stalled, 0.050, 0.052),
-    "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.499, 0.501),
+    "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.399, 0.401),
     "drift": (drifting, 0.099, 0.101),
     "launches": (launched, 0.049, 0.051),
     "rounds": (in_rounds, 0.049, 0.051),

@@ -54,7 +54,7 @@ class TimeTable(NamedTuple):
     """The times of calls that follow one another without a pause, or are started together; None
     where that was not measured."""
     waited: tuple[int, ...] = ()
-    """The sizes at which ranks waited for a core most of the time."""
+    """The sizes at which ranks waited for a core too long."""
 
     @property
     def smallest(self) -> int:

@@ -78,7 +78,7 @@ class PooledRatio(NamedTuple):
     undisturbed_verdict: str
     """Empty where there is no ratio."""
     waited: int = 0
-    """In how many of the rows ranks waited for a core most of the time: then it is undecided."""
+    """In how many of the rows ranks waited for a core too long: then it is undecided."""
     others: int = 0
     """Among how many ranges, or rows, it is undecided, although by itself it would not be."""
     degrees: int = 0

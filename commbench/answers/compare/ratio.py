@@ -187,7 +187,7 @@ them, where they do so for a cause of their own: the host made both wait alike."
 
 
 def waited_sides(a: Any, b: Any, in_turns: bool = False) -> str:
-    """In which of two rows of results ranks waited for a core most of the time: their ratio has no
+    """In which of two rows of results ranks waited for a core too long: their ratio has no
     verdict. Empty where they did in neither; for two CPU modes, of which waiting is a consequence;
     and where `in_turns` one side waited far longer: the host was the same, so it did so itself."""
     if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):

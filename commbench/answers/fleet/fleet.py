@@ -14,7 +14,7 @@ from math import exp, hypot, isfinite, log, log1p, nan
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import has_waited
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
@@ -265,7 +265,7 @@ class _GroupJudge:
             queued = [row.queued_share or 0.0 for row in one.run.rows if row.case.key() in keys]
             verdict = AGAIN
             if has_waited(median(queued)):
-                again.append("it is slow, and its ranks waited for a core most of the time")
+                again.append(f"it is slow, and {WAITED}")
             elif slowdown.ends[0] <= 1:
                 again.append("it is slow, but its own interval contains the level of its peers")
             elif chance > self._false_alarms:

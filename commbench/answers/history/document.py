@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import clearer
+from commbench.analysis.diagnostics import WAITED, clearer
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z
@@ -119,8 +119,8 @@ def _waits(trend: Trend) -> Iterator[str]:
     rows = sum(bool(each.waited) for each in trend.series)
     if runs := sorted({point.run.id for each in trend.series for point in each.waited}):
         yield (
-            f"{'Runs' if runs[1:] else 'Run'} {list_some([*map(str, runs)], 8)}: the ranks waited "
-            "for a core more than half of the time, so these times make no level and no step "
+            f"{'Runs' if runs[1:] else 'Run'} {list_some([*map(str, runs)], 8)}: {WAITED}, "
+            "so these times make no level and no step "
             f"({format_count(rows, 'row')}). Run again when the cores are idle; `commbench doctor` "
             "says what uses them."
         )

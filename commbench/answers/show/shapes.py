@@ -51,7 +51,7 @@ class Finding(NamedTuple):
     figures: Mapping[str, Any]
     """In SI units. `ratio` is a time over another one: above 1 there is an effect."""
     has_waited: bool = False
-    """Whether ranks waited for a core most of the time: then nothing is decided."""
+    """Whether ranks waited for a core too long: then nothing is decided."""
 
     @property
     def sureness(self) -> tuple[float, float]:

@@ -56,7 +56,7 @@ class SoakRow(NamedTuple):
     drift: Estimate | None
     drift_verdict: str
     """One of stats.verdict: `slower` is a drift beyond the tolerance. Undecided where ranks waited
-    for a core most of the time."""
+    for a core too long."""
     two_speeds_s: tuple[float, ...]
     """The means of two separate groups of cycles; empty where there are none."""
     checked_calls: int

@@ -137,7 +137,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     trend = find_trend(history)
     text = " ".join(trend.text().split())
     assert not trend.changes and "No row has the 6 runs that a step needs: 1 more." in text
-    assert "Runs 6, 7, 8, 9, 10, 11, 12, 13 and 3 more: the ranks waited for a core" in text
+    assert "Runs 6, 7, 8, 9, 10, 11, 12, 13 and 3 more: ranks waited for a core" in text
     assert all(each.last.number == 5 and each.last.level.low for each in trend.series)
     assert [point["queued_share"] for point in trend.series[0].as_json()["points"]] == (
         [0.4] * 5 + [0.6] * 11

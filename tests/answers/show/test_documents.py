@@ -210,7 +210,7 @@ def test_the_highest_bandwidth_is_of_rows_whose_ranks_did_not_wait(
         for n, (case, share) in enumerate(zip(wishes.cases(), shares, strict=True))
     )  # fmt: skip
     shown = document(ShownRun(Run("results/a", header(wishes, "a"), found, None)))
-    answer, waited = " ".join(shown.answer), "Ranks waited for a core most of the time"
+    answer, waited = " ".join(shown.answer), "Ranks waited for a core over 40 % of the time"
     assert (f"all_reduce at {highest} KiB." in answer) == bool(highest)
     assert (f"{waited}, so these rows do not count: {names}." in answer) == bool(names)
     assert (f"{waited}: this shows the host" in answer) == (not highest)

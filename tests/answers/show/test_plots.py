@@ -15,6 +15,7 @@ from pictures import legend_texts, panels_of, require_readable, said
 from synthetic import header, in_memory, plan
 from synthetic_rows import batches
 
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.load import open_run
 from commbench.answers.show.plots import draw, find_curves, run_pictures, why_no_picture
 from commbench.errors import RecordsError, UnavailableError, UsageError
@@ -88,7 +89,7 @@ def test_a_title_has_an_interval_and_no_figure_where_ranks_waited_for_a_core(sha
             Measurement(case, "ok", batches=batches(*own, elapsed_s=0.1, queued_s=0.1 * share))
         )
     pictures = run_pictures([Run("results/made-up", header(wishes, "made-up"), tuple(found), None)])
-    titles, waited = [each.title for each in pictures], "Ranks waited for a core most of the time"
+    titles, waited = [each.title for each in pictures], WAITED.capitalize()
     panels = [panel for each in pictures for panel in each.panels]
     assert all(panel.series[0].hollow == [1024, 4096] * (share > 0.5) for panel in panels)
     assert ("Hollow points do not count" in said(require_readable(pictures[0]))) == (share > 0.5)
@@ -110,8 +111,8 @@ def test_the_run_whose_ranks_waited_for_a_core_is_named(shares: tuple[float, flo
         found = tuple(Measurement(case, "ok", batches=timed) for case in wishes.cases())
         runs.append(Run(f"results/{name}", header(wishes, name), found, None))
     said = {note for each in run_pictures(runs) for note in each.notes if "a core" in note}
-    start = "loaded: ranks waited" if shares[0] < 0.5 else "Ranks waited"
-    assert len(said) == 1 and next(iter(said)).startswith(f"{start} for a core most of the time:")
+    waited = f"loaded: {WAITED}:" if shares[0] < 0.5 else f"{WAITED.capitalize()}:"
+    assert len(said) == 1 and next(iter(said)).startswith(waited)
 
 
 NEEDS_TWO = "no plot: it needs two sizes or two operations"
