@@ -302,6 +302,11 @@ def _is_precise(row: ResultRow) -> bool:
     return precision is not None and precision <= row.header.plan.precision
 
 
+def _has_core(row: ResultRow) -> bool:
+    """Whether ranks waited so little for a core that slow calls have another cause."""
+    return row.queued_share is not None and row.queued_share <= MOST_QUEUED / 2
+
+
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("above_link", figures.above_link, 1.005),
     _named("unread_variables", figures.unread_variables),
@@ -320,7 +325,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("gpu_clocks", figures.gpu_clock_spread, 0.10, "gpu_throttled"),
     _diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05, "too_few_cores", "throttled",
-        "stolen", QUEUED,
+        "stolen", QUEUED, is_enough=_has_core,
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
