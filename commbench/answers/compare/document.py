@@ -285,10 +285,9 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 
 def _allowance(found: Comparison) -> str:
     """That intervals allow for what differs between runs, where rows have any, or need not."""
-    if not any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows):
+    has_interval = any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows)
+    if found.are_in_turns or not has_interval:
         return ""
-    if found.are_in_turns:
-        return " Their launches were measured in turns."
     return " Intervals allow for runs that differ as much as launches do."
 
 
