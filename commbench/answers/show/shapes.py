@@ -12,7 +12,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import WAITED, has_waited, more_precisely
+from commbench.analysis.diagnostics import has_waited, more_precisely
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
@@ -136,7 +136,7 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     if crowd and (waited or verdict == UNDECIDED):
         parts.append(f"{crowd}: give each its own")
     elif waited:
-        parts.append(WAITED)
+        parts.append("its ranks waited for a core")
     elif verdict == UNDECIDED:
         parts.append(f"try `{more_precisely(header)}`")
     elif crowd and verdict != SAME:
