@@ -60,7 +60,11 @@ def test_junit_holds_every_row(
     (case, whole) = root.findall(".//failure[@type='fail']/..")
     assert whole.get("name") == "verdict"
     assert case.get("name") == "all_reduce float32 sum in_place 256 KiB"
-    assert case[0].get("message").startswith("failed: all_reduce float32 sum in_place 256 KiB")
+    assert case[0].get("message") == "failed"
+    assert case[0].text.startswith("all_reduce float32 sum in_place 256 KiB takes 1.30 ")
+    assert whole[0].get("message") == "FAIL"
+    said, what_to_do = whole[0].text.split("\n")
+    assert said.startswith("FAIL: ") and what_to_do.startswith("`commbench explain new ")
 
 
 COMMAND = (
