@@ -344,9 +344,11 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def parse_words(words: Sequence[str], *users: str) -> RunOptions:
-    """The options of `commbench run WORDS`, for other commands that take them."""
+    """The options of `commbench run WORDS`, for other commands that take them; the help of a sweep
+    lists them, too."""
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
-    context = command("run").make_context("commbench run", list(words))
+    name = "commbench sweep" if "sweep" in users else "commbench run"
+    context = command("run").make_context(name, list(words))
     _join(context.params, RUN_OPTIONS)
     return parse_options(given_options(context), *users)

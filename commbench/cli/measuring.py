@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ from commbench.api.measuring import init_options, pairs_options, replay_options,
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
+from commbench.output.text import list_some
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
 from commbench.stats import TOLERANCE
-from commbench.units import parse_tolerance
+from commbench.units import format_count, parse_tolerance
 from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, print_or_write, show
+
+MOST_SETTINGS = 8
+"""Settings of a sweep that its dry run names."""
 
 
 def run(context: typer.Context, **_: object) -> None:
@@ -202,7 +207,7 @@ def sweep(
     commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
     commbench sweep --resume results/20261121-120000-sweep
     """
-    from commbench.answers.sweep.session import SweepOptions
+    from commbench.answers.sweep.session import SweepOptions, make_sweep
     from commbench.answers.sweep.settings import make_settings, parse_values
 
     within = None if tolerance is None else parse_tolerance(tolerance)
@@ -229,6 +234,15 @@ def sweep(
             tolerance=TOLERANCE if within is None else within, output=output, export=export,
             **given,
         )  # fmt: skip
+        if options.runs[0].dry_run:
+            made = make_sweep(options, print_status)
+            names = list_some([setting.name for setting in made.settings], MOST_SETTINGS)
+            number = format_count(len(made.settings), "setting")
+            print_status(
+                f"{number} x {format_count(made.rounds, 'round')}, under {names}; one run:"
+            )
+            print_plan(replace(options.runs[0], launches=1))
+            return
         measure = partial(api.run_sweep, options)
     try:
         result = measure(notify=print_status)

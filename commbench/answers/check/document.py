@@ -34,17 +34,7 @@ from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
-from commbench.views.document import (
-    BAD,
-    GOOD,
-    UNSURE,
-    Block,
-    Document,
-    Items,
-    Pictures,
-    Section,
-    Table,
-)
+from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
 
 MOST_ROWS = 8
 """Rows of one rule that a terminal shows, unless all are asked for."""
@@ -139,7 +129,9 @@ def verdict(gate: GateResult) -> str:
 # A rule and its rows.
 
 
-def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) -> list[Block]:
+def _rule_blocks(
+    gate: GateResult, result: RuleResult, told: Collection[str]
+) -> list[Section | Table | Items]:
     """A table for each outcome and its reason; the notes that are not told above. What a terminal
     shows no row of has no heading of its own."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
