@@ -4,7 +4,6 @@ which prepares it."""
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -165,12 +164,13 @@ class RunPrinter:
 
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
+    from commbench.answers.report import shell_lines
     from commbench.answers.show.plan import HostMemory, plan_document
     from commbench.host.procfs import read_free_bytes
     from commbench.plan.cases import require_ready_case
 
     planned = api.plan_run(options)
-    line = shlex.join(planned.torchrun_line)
+    line = shell_lines(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     require_ready_case(plan)
     first = own.rank * own.ranks_per_node

@@ -82,9 +82,10 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
         "nccl-tests", "--no-plots", "-v", "--launches", "2", "--output", "here", "--no-check",
         "--budget", "1", "--cpu-mode", "plain",
     )  # fmt: skip
-    heading, line = ended.out.splitlines()[-2:]
-    assert heading == "The same with torchrun:"
-    assert line.startswith("  torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
+    *_, line = ended.out.partition("\nThe same with torchrun:\n")
+    assert max(map(len, line.splitlines())) <= 80
+    line = " ".join(line.replace(" \\\n", " ").split())
+    assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
         "--no-check --budget=1 --launches=2 --cpu-mode=plain --label=ring "
         "--output=here --format=nccl-tests --no-plots --verbose"

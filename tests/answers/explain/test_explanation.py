@@ -140,7 +140,8 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
 @pytest.mark.parametrize("other", ["", "all_gather"])
 def test_a_note_names_its_operation_where_others_have_none(other: str) -> None:
     def bent(case: Case) -> float:
-        return line(case) ** (0.5 if case.operation == "all_reduce" else 1)
+        slows = case.size_bytes.bit_length() % 2 == 1  # the largest is odd
+        return line(case) * (4 if slows and case.operation == "all_reduce" else 1)
 
     operations = ("all_reduce", *filter(None, [other]))
     found = explain_run(run(bent, sizes=SIZES[2:8], operations=operations))
