@@ -97,7 +97,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
                       "--nproc-per-node", "3", "--budget", "10")  # fmt: skip
     assert ended.code == 0
     assert not ended.folder.exists()
-    said = " ".join(ended.out.split())
+    said = " ".join(ended.out.replace(" \\\n", " ").split())
     for expected in (
         "would measure with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU) "
         "Cases: 3; a rank needs at most 1.3 KiB for buffers. "
