@@ -179,11 +179,9 @@ def _known(history: History, with_rows: bool = False) -> str:
     names = f"choose one of its nodes: {list_some([*nodes], 8)}"
     if with_rows:
         cases = [series.case for series in history.series()]
-        names += (
-            f"; of its operations: {', '.join(dict.fromkeys(case.operation for case in cases))}"
-        )
+        names += f"; operations: {', '.join(dict.fromkeys(case.operation for case in cases))}"
         sizes = sorted({named_bytes(case) for case in cases} - {0})
-        names += f"; of its sizes: {format_sizes(tuple(sizes))}" * bool(sizes)
+        names += f"; sizes: {format_sizes(tuple(sizes))}" * bool(sizes)
     return names
 
 

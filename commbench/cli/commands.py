@@ -344,8 +344,7 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
 
 def parse_words(words: Sequence[str], *users: str) -> RunOptions:
-    """The options of `commbench run WORDS`, for other commands that take them; the help of a sweep
-    lists them, too."""
+    """The options of `commbench run WORDS`, for other commands that take them."""
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
     name = "commbench sweep" if "sweep" in users else "commbench run"

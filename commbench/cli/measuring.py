@@ -23,9 +23,6 @@ from commbench.stats import TOLERANCE
 from commbench.units import format_count, parse_tolerance
 from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, print_or_write, show
 
-MOST_SETTINGS = 8
-"""Settings of a sweep that its dry run names."""
-
 
 def run(context: typer.Context, **_: object) -> None:
     """Measure collectives: a table here, and a folder with journal, CSV and plots.
@@ -236,11 +233,8 @@ def sweep(
         )  # fmt: skip
         if options.runs[0].dry_run:
             made = make_sweep(options, print_status)
-            names = list_some([setting.name for setting in made.settings], MOST_SETTINGS)
-            number = format_count(len(made.settings), "setting")
-            print_status(
-                f"{number} x {format_count(made.rounds, 'round')}, under {names}; one run:"
-            )
+            names, rounds = [each.name for each in settings], format_count(made.rounds, "round")
+            print_status(f"{len(names)} settings x {rounds}, {list_some(names, 8)}; one run:")
             print_plan(replace(options.runs[0], launches=1))
             return
         measure = partial(api.run_sweep, options)

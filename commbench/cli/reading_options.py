@@ -132,8 +132,7 @@ REPORT = {
         "run]", list[str], (),
     ),
     "output": NEW_FILE._replace(
-        help="File to write: a new one, or an HTML file of commbench, which it replaces.  "
-        "[default: print the text]", group=OUTPUT,
+        help="New file, or commbench's HTML to replace.  [default: print the text]", group=OUTPUT,
     ),
     "format": Option(
         "FORMAT", "html, markdown or text.  [default: by the ending of FILE, else markdown for a "

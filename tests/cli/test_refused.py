@@ -136,7 +136,7 @@ REFUSED = {
     """,
     (2, "history"): """
         show --op all_gather: no row of results/history.sqlite is chosen ~ operations: all_reduce;
-        show --size 3M: no row of results/history.sqlite is chosen ~ all_reduce; of its sizes
+        show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1

@@ -81,7 +81,7 @@ def test_a_dry_run_names_the_settings_and_plans_one_round(
     arguments = ("--vary", "cpu-mode=quiet,plain", "--sizes", "1K-2K", "--rounds", "4")
     planned = commbench("sweep", *arguments, "--dry-run")
     assert planned.code == 0 and not [*tmp_path.iterdir()]
-    settings = "2 settings x 4 rounds, under cpu-mode=quiet, cpu-mode=plain"
+    settings = "2 settings x 4 rounds, cpu-mode=quiet, cpu-mode=plain"
     assert planned.err.startswith(settings) and "\nCases: 2; " in planned.out
     assert "\nlaunches     1\n" in planned.out
     refused = commbench("sweep", "--sizes", "1K", "--dry-run")

@@ -32,7 +32,7 @@ def advice(gate: GateResult) -> list[str]:
     if gate.incomplete or gate.worst:
         return _after_failure(gate)
     # Without a row that fails by itself: those that are counted as fail, or prevent a verdict.
-    found = [result for result in gate.results if result.outcome == gate.outcome]
+    found = [result for result in gate.results if result.outcome == gate.outcome != PASS]
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
     header = None if header and "imported_from" in header.environment else header

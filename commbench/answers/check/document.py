@@ -129,9 +129,7 @@ def verdict(gate: GateResult) -> str:
 # A rule and its rows.
 
 
-def _rule_blocks(
-    gate: GateResult, result: RuleResult, told: Collection[str]
-) -> list[Section | Table | Items]:
+def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) -> list[Any]:
     """A table for each outcome and its reason; the notes that are not told above. What a terminal
     shows no row of has no heading of its own."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))

@@ -67,6 +67,13 @@ def test_junit_holds_every_row(
     assert said.startswith("FAIL: ") and what_to_do.startswith("`commbench explain new ")
 
 
+@pytest.mark.usefixtures("runs")
+def test_a_check_that_passes_needs_no_advice(commbench: Commbench) -> None:
+    passed = commbench("check", "new", "--against", "old", "--max-slowdown", "30%")
+    assert passed.code == 0 and "1 likely passed" in passed.out
+    assert "What to do" not in passed.out
+
+
 COMMAND = (
     "::error title=commbench check%3A new against old::FAIL: all_reduce: at most 10 %25 slower "
     "than the baseline (1 of 4 rows failed, 1 likely passed (value within the limit, interval not; "
