@@ -153,7 +153,7 @@ def test_too_few_files_end_it_with_two_lines(tmp_path: Path, files: int) -> None
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.splitlines()[1:] == [
         f"error: 2 ranks need 42 open files, but only {files} are allowed",
-        "hint: allow more open files: ulimit -n 4096",
+        "hint: start fewer ranks (--nproc-per-node), or allow more open files: ulimit -n 4096",
     ]
     assert not ended.folder.exists()
 

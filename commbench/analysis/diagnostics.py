@@ -261,13 +261,18 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
     return f"`commbench {command} {more_launches(first)}` measures that"
 
 
+def _anew(header: RunHeader) -> str:
+    """How rows of a sweep are measured with another option: resuming takes only --rounds."""
+    return "a new sweep with " * (header.launcher == IN_SWEEP)
+
+
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
-    "more_time": more_time,
+    "more_time": lambda header: _anew(header) + more_time(header),
     "more_launches": more_launches,
-    "memory": lambda header: write_options(header, memory="all"),
-    "timing": lambda header: write_options(header, timing=PIPELINED),
+    "memory": lambda header: _anew(header) + write_options(header, memory="all"),
+    "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
-        "try --cpu-mode realtime" if _may_use_realtime(header) else _RUN_DOCTOR
+        f"try {_anew(header)}--cpu-mode realtime" if _may_use_realtime(header) else _RUN_DOCTOR
     ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR

@@ -218,7 +218,7 @@ def check(
     if tolerance is not None and expect is None:
         raise UsageError(
             "--tolerance belongs to --expect",
-            "add --expect run; beside --against give --max-slowdown",
+            "add --expect run; or with --against write --max-slowdown 10% instead",
         )
     if published and expect != PUBLISHED:
         raise UsageError("--published belongs to --expect published", "add --expect published")
@@ -248,7 +248,8 @@ def check(
 
         rules, baseline = as_baseline(checked, rules, node, db)
     elif node is not None or db is not None:
-        raise UsageError("--node and --db belong to --against history", "leave them out")
+        hint = "write --against history, or leave out --node and --db"
+        raise UsageError("--node and --db belong to --against history", hint)
     else:
         baseline = None if against is None else read(against)
         if baseline is not None:

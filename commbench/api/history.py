@@ -176,7 +176,7 @@ def _known(history: History, with_rows: bool = False) -> str:
     nodes = dict.fromkeys(run.system.node for run in history.runs())
     if not nodes:
         return "it has no runs: add some"
-    names = f"its nodes: {list_some([*nodes], 8)}"
+    names = f"choose one of its nodes: {list_some([*nodes], 8)}"
     if with_rows:
         cases = [series.case for series in history.series()]
         names += f"; operations: {', '.join(dict.fromkeys(case.operation for case in cases))}"

@@ -347,6 +347,7 @@ def parse_words(words: Sequence[str], *users: str) -> RunOptions:
     """The options of `commbench run WORDS`, for other commands that take them."""
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
-    context = command("run").make_context("commbench run", list(words))
+    name = "commbench sweep" if "sweep" in users else "commbench run"
+    context = command("run").make_context(name, list(words))
     _join(context.params, RUN_OPTIONS)
     return parse_options(given_options(context), *users)

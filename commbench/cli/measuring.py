@@ -4,7 +4,7 @@ which prepares it."""
 from __future__ import annotations
 
 import os
-import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from commbench.api.measuring import init_options, pairs_options, replay_options,
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
+from commbench.output.text import list_some
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
 from commbench.stats import TOLERANCE
-from commbench.units import parse_tolerance
+from commbench.units import format_count, parse_tolerance
 from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, print_or_write, show
 
 
@@ -160,12 +161,13 @@ class RunPrinter:
 
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
+    from commbench.answers.report import shell_lines
     from commbench.answers.show.plan import HostMemory, plan_document
     from commbench.host.procfs import read_free_bytes
     from commbench.plan.cases import require_ready_case
 
     planned = api.plan_run(options)
-    line = shlex.join(planned.torchrun_line)
+    line = shell_lines(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     require_ready_case(plan)
     first = own.rank * own.ranks_per_node
@@ -202,7 +204,7 @@ def sweep(
     commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
     commbench sweep --resume results/20261121-120000-sweep
     """
-    from commbench.answers.sweep.session import SweepOptions
+    from commbench.answers.sweep.session import SweepOptions, make_sweep
     from commbench.answers.sweep.settings import make_settings, parse_values
 
     within = None if tolerance is None else parse_tolerance(tolerance)
@@ -229,6 +231,12 @@ def sweep(
             tolerance=TOLERANCE if within is None else within, output=output, export=export,
             **given,
         )  # fmt: skip
+        if options.runs[0].dry_run:
+            made = make_sweep(options, print_status)
+            names, rounds = [each.name for each in settings], format_count(made.rounds, "round")
+            print_status(f"{len(names)} settings x {rounds}, {list_some(names, 8)}; one run:")
+            print_plan(replace(options.runs[0], launches=1))
+            return
         measure = partial(api.run_sweep, options)
     try:
         result = measure(notify=print_status)

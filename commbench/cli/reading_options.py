@@ -93,8 +93,8 @@ EXPLAIN = {
     "what": argument("OP|RUN", "An operation, or a run: folder, label, or another tool's file."),
     "ranks": Option("N", "With OP: number of ranks."),
     "size": Option(
-        "SIZE", "Size, as printed by run and nccl-tests: 1M, 1G.  [default: of a RUN, the largest "
-        "of each kind of call]",
+        "SIZE", "Size, as printed by run and nccl-tests: 1M, 1G.  [default: of a RUN, that of "
+        "the highest busbw of each kind of call]",
     ),
     "time": Option("T", "With OP: time of one call: 120us, 4.2ms."),
     "dtype": Option("DTYPE", "With OP: element type.  [default: float32]", flags="--dtype -d"),
@@ -131,7 +131,9 @@ REPORT = {
         "[RUN]...", "Run folders, labels, other tools' files; or one sweep.  [default: the newest "
         "run]", list[str], (),
     ),
-    "output": NEW_FILE._replace(group=OUTPUT),
+    "output": NEW_FILE._replace(
+        help="New file, or commbench's HTML to replace.  [default: print the text]", group=OUTPUT,
+    ),
     "format": Option(
         "FORMAT", "html, markdown or text.  [default: by the ending of FILE, else markdown for a "
         "terminal, and html otherwise]", OUTPUT, str,

@@ -61,7 +61,8 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UnavailableError(
             f"{plan.world_size} ranks need {needed} open files, but only {hard} are allowed",
-            f"allow more open files: ulimit -n {max(needed, SUGGESTED_LIMIT)}",
+            "start fewer ranks (--nproc-per-node), or allow more open files: "
+            f"ulimit -n {max(needed, SUGGESTED_LIMIT)}",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 

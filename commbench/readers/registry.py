@@ -48,6 +48,7 @@ def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     return make_run(import_text(read_source(path), hints))
 
 
+_OF_TRACES = "`commbench workload show FILE` reads traces"
 _OWN_JSON = re.compile(r'\s*\{\s*"schema"\s*:\s*\d')
 
 
@@ -59,8 +60,8 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     if not found:
         why = ": it is JSON that commbench wrote" if is_own else _why_unknown(source.text.strip())
         is_csv = source.path.endswith(".csv")
-        damaged = "; or a results.csv with its first line" if is_csv else ""
-        hint = f"give a file of {', '.join(IMPORTERS)}{damaged}; of traces: commbench workload show"
+        damaged = ", or a results.csv with its first line" if is_csv else ""
+        hint = f"give the output of one of these: {', '.join(IMPORTERS)}{damaged}; {_OF_TRACES}"
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows{why}",
             "give the run that it was made of" if is_own else hint,

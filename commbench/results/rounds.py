@@ -66,7 +66,7 @@ def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
         worst[index] = found._replace(batches=(*earlier, *own))
     measurements = tuple(worst[index] for index in sorted(worst))
     first, end = next(iter(runs.values())), [*runs.values()][-1].end
-    header = first.header._replace(label=name)
+    header = first.header._replace(label=name, launcher=IN_SWEEP)
     return first._replace(header=header, measurements=measurements, end=end)
 
 
@@ -82,7 +82,7 @@ def read_setting(folder: Path) -> Run:
         )
     found = merge_rounds(runs, folder.name)
     plan = found.header.plan.extended(len(runs))
-    header, end = found.header._replace(plan=plan, launcher=IN_SWEEP), found.end
+    header, end = found.header._replace(plan=plan), found.end
     if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):
         end = RunEnd(UNFINISHED, f"{len(runs)} of {asked} are complete")
     starts = tuple(run.header.started for run in runs.values())

@@ -195,7 +195,9 @@ def names_of(
         found: dict[str, None] = {}
         for name in split(given):
             if not name:
-                raise UsageError(f"{flag} has an empty item", f"write {flag} {known[0]}")
+                example = f"{flag} {','.join(known[:2])}"
+                hint = f"write names with one comma between them, such as {example}"
+                raise UsageError(f"{flag} has an empty item", hint)
             found.update(dict.fromkeys(several.get(name) or [find(name).name]))
         return tuple(found)
 

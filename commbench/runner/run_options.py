@@ -181,7 +181,7 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan and its memory; measure nothing.", default=False,
-        reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
+        reach=HERE, refused_by=("resume", "job", "api", "preflight"),
     )  # fmt: skip
     verbose: bool = _output(
         "", "All tables and warnings, and how ranks are started.",

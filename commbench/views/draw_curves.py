@@ -19,7 +19,8 @@ REACH, LINEAR_REACH = 10.0, 1.6
 """An axis reaches at most by these factors beyond the values: wider intervals are cut off, because
 they would press all curves into lines."""
 NEARBY = 3.0
-"""A linear axis reaches up to a mark that is at most so many times the highest value."""
+"""A linear axis reaches up to a mark, or the end of the interval of the highest value, that is at
+most so many times that value."""
 CROSS = pictures.Look(pictures.INK, "x", None, size=6)
 _BESIDE = 1.7
 """Inches that are not for the horizontal axes of panels side by side."""
@@ -93,10 +94,11 @@ def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limi
         for end in (mark.low, mark.high) if end is not None
     ]  # fmt: skip
     if not scale.is_log:
-        top = max(values)
+        best = max((estimate for _, estimate in found), key=lambda each: each.value)
+        top, own = best.value, 1.04 * best.ends[1]  # titles name it, with its interval
         near = [1.15 * mark for mark in marks if mark <= NEARBY * top]
         band = min(1.04 * max(ends, default=0.0), LINEAR_REACH * top)
-        return 0.0, max([1.18 * top, band, *near])
+        return 0.0, max([1.18 * top, band, min(own, NEARBY * top), *near])
     shown = [value for value in (*values, *marks) if value > 0]
     pad = max(1.02, (max(shown) / min(shown)) ** 0.06)
     low = max(min([*shown, *(end for end in ends if end > 0)]) / pad, min(shown) / REACH)

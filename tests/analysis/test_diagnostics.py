@@ -23,7 +23,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.plan import CPU_MODES
 from commbench.results.records import RankInfo
-from commbench.results.schema import IN_PROCESS, Batch
+from commbench.results.schema import IN_PROCESS, IN_SWEEP, Batch
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3
@@ -334,6 +334,15 @@ def test_texts_are_short_and_in_a_job_name_no_option_of_the_command_line(
         return  # a measurement in a job is one launch
     in_job = [row(*samples, launcher=IN_PROCESS, cpu_mode=mode) for mode in CPU_MODES]
     assert " --" not in diagnostic.describe([(each, 0.999) for each in in_job]) + explained
+
+
+@pytest.mark.parametrize("name", ["queued", "drift", "imprecise", "not_symmetric", "coarse_clock"])
+def test_an_option_that_resuming_a_sweep_does_not_take_is_one_of_a_new_sweep(name: str) -> None:
+    both = [
+        BY_NAME[name].describe([(row(*batches((MS,) * 18), launcher=launcher), 0.999)])
+        for launcher in ("local", IN_SWEEP)
+    ]
+    assert both[0].replace(" --", " a new sweep with --") == both[1] != both[0]
 
 
 def test_a_warning_that_another_one_explains_is_neither_shown_nor_recorded() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def test_the_command_plans_the_same_as_the_torchrun_line_beside_it(
     words = again[again.index("commbench") + 1 :]
     planned = commbench(*words, "--nproc-per-node=2", "--dry-run")
     assert planned.code == 0, planned.err
-    theirs = shlex.split(planned.out.rpartition("torchrun:\n")[2])
+    theirs = words_of(planned.out.rpartition("torchrun:\n")[2])
     theirs.remove("--output=run")  # the test's own
     ours = torchrun[torchrun.index("torchrun") :]
     assert theirs[theirs.index("commbench") :] == ours[ours.index("commbench") :]

@@ -82,9 +82,10 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
         "nccl-tests", "--no-plots", "-v", "--launches", "2", "--output", "here", "--no-check",
         "--budget", "1", "--cpu-mode", "plain",
     )  # fmt: skip
-    heading, line = ended.out.splitlines()[-2:]
-    assert heading == "The same with torchrun:"
-    assert line.startswith("  torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
+    *_, line = ended.out.partition("\nThe same with torchrun:\n")
+    assert max(map(len, line.splitlines())) <= 80
+    line = " ".join(line.replace(" \\\n", " ").split())
+    assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
         "--no-check --budget=1 --launches=2 --cpu-mode=plain --label=ring "
         "--output=here --format=nccl-tests --no-plots --verbose"
@@ -96,7 +97,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
                       "--nproc-per-node", "3", "--budget", "10")  # fmt: skip
     assert ended.code == 0
     assert not ended.folder.exists()
-    said = " ".join(ended.out.split())
+    said = " ".join(ended.out.replace(" \\\n", " ").split())
     for expected in (
         "would measure with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU) "
         "Cases: 3; a rank needs at most 1.3 KiB for buffers. "

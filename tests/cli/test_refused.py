@@ -53,6 +53,7 @@ REFUSED = {
         --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
         --workload step.json --nproc-per-node 1: two-ranks has 2 ranks, and not 1 ~ --fit shrink
         --workload step.json --fit grow: --fit: unknown fit 'grow' ~ known: refuse, shrink
+        --op reduce,,barrier: --op has an empty item ~ --op all_reduce,all_gather
         --op replay: |needs a workload
         --op exchange --p2p-call send: |both ranks of a pair wait in send ~ write --p2p-call isend
         --op ring_exchange --p2p-call send: |waits in send until the next one calls recv
@@ -134,7 +135,7 @@ REFUSED = {
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "history"): """
-        show --op all_gather: no row of results/history.sqlite is chosen ~ ; operations: all_reduce;
+        show --op all_gather: no row of results/history.sqlite is chosen ~ operations: all_reduce;
         show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
@@ -263,6 +264,7 @@ REFUSED = {
         --resume nowhere --op all_reduce --no-plots: --resume continues with the ~ --no-plots
     """,
     (2, "sweep --vary cpu-mode=quiet,plain"): """
+        --sizse 1K: there is no option --sizse ~ `commbench sweep --help` lists the options
         --output x --label y --launches 2: --launches cannot be used in a sweep
         --nonsense: there is no option --nonsense
         --rounds 0: --rounds is 0

@@ -75,6 +75,19 @@ def test_a_setting_that_is_wrong_in_a_later_round_ends_the_sweep_with_5(
     assert rows[1] == ["16", "KiB", "plain", "wrong"]
 
 
+def test_a_dry_run_names_the_settings_and_plans_one_round(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    arguments = ("--vary", "cpu-mode=quiet,plain", "--sizes", "1K-2K", "--rounds", "4")
+    planned = commbench("sweep", *arguments, "--dry-run")
+    assert planned.code == 0 and not [*tmp_path.iterdir()]
+    settings = "2 settings x 4 rounds, cpu-mode=quiet, cpu-mode=plain"
+    assert planned.err.startswith(settings) and "\nCases: 2; " in planned.out
+    assert "\nlaunches     1\n" in planned.out
+    refused = commbench("sweep", "--sizes", "1K", "--dry-run")
+    assert "error: there is only one setting" in refused.err
+
+
 def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> None:
     synthetic_sweep(tmp_path / "swept", missing={(1, 1)})
     shown = commbench("show", "swept")

@@ -23,26 +23,27 @@ from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
-from commbench.stats import FAIL, NOT_MEASURED, OPEN
+from commbench.stats import FAIL, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
 
 def advice(gate: GateResult) -> list[str]:
     """What to do about a check that fails or has no verdict."""
-    if gate.outcome == FAIL:
+    if gate.incomplete or gate.worst:
         return _after_failure(gate)
-    found = [result for result in gate.results if result.outcome == NO_VERDICT]
+    # Without a row that fails by itself: those that are counted as fail, or prevent a verdict.
+    found = [result for result in gate.results if result.outcome == gate.outcome != PASS]
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
     header = None if header and "imported_from" in header.environment else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
-    undecided = [c for c in checks if c.outcome in OPEN and c.effect in ("", NO_VERDICT)]
+    undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
     beyond = [c for c in noisy if c.is_beyond]
     applies = {
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
-        "unsure": any(not c.reason for c in undecided),
+        "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "together": bool(beyond),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),

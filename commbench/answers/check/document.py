@@ -77,7 +77,7 @@ def document(gate: GateResult) -> Document:
         Items(advice(gate), "What to do"),
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
-        *(_rule_section(gate, result, told) for result in worst_first),
+        *(block for result in worst_first for block in _rule_blocks(gate, result, told)),
         warnings_section(warnings, most=0),
         Items(launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
@@ -129,15 +129,19 @@ def verdict(gate: GateResult) -> str:
 # A rule and its rows.
 
 
-def _rule_section(gate: GateResult, result: RuleResult, told: Collection[str]) -> Section:
-    """A table for each outcome and its reason; the notes that are not told above."""
+def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) -> list[Any]:
+    """A table for each outcome and its reason; the notes that are not told above. What a terminal
+    shows no row of has no heading of its own."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
     passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
     tables = [_table(checks, result.outcome) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
     notes = [note for note in rule_notes(result) if note not in told]
-    return Section(f"{word}{result.rule.title}", [*tables, Items(notes)])
+    title = f"{word}{result.rule.title}"
+    if len(tables) == 1 and not tables[0].brief:
+        return [tables[0]._replace(title=f"{title}, {tables[0].title}"), Items(notes)]
+    return [Section(title, [*tables, Items(notes)])]
 
 
 def _table(checks: Collection[RowCheck], whole: str) -> Table:
@@ -306,20 +310,22 @@ def gate_junit(gate: GateResult) -> bytes:
     seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
-        # The message of a failure has the outcome and its reason: its body does not repeat them.
+        # The message of a failure has the outcome and its reason, its body the rest.
         outcome, took_s = outcomes.get(check.effect, ci.SKIPPED), seconds.get(check.case.key(), 0.0)
         kind = check.effect if check.effect == NO_VERDICT else check.outcome
-        line = _line(check) if outcome == ci.PASSED else f"{check.case.name} {finding(check)}"
+        is_short = outcome in (ci.FAILURE, ci.UNJUDGED)
+        line = f"{check.case.name} {finding(check)}" if is_short else _line(check)
+        message = _outcome(check) if is_short else line
         body = "\n".join([f"{line}; limit: {check.demand}.", *result.remarks])
-        return ci.JUnitCase(check.case.name, outcome, _line(check), kind, took_s, body)
+        return ci.JUnitCase(check.case.name, outcome, message, kind, took_s, body)
 
     suites = [
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    first = [check for result in gate.results for check in result.with_outcome(*OUTCOMES[:-1])]
-    rows = "\n".join([verdict(gate), *map(_line, first[:MOST_ROWS])])
-    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome, body=rows)
+    body = "\n".join([verdict(gate), *advice(gate)])
+    word, outcome = WORDS[gate.outcome], outcomes[gate.outcome]
+    whole = ci.JUnitCase("verdict", outcome, word, gate.outcome, body=body)
     title = f"commbench check: {gate_title(gate)}"
     return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)
 

@@ -96,6 +96,9 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     `limit` of a check, a fraction, it says whether more launches decide it, or which ones they do.
     """
     runs = (found.a, found.b)
+    lacking = (run.path for run in runs if run.incomplete and holds_rounds(run.path))
+    if missing := dict.fromkeys(f"`{resume_command(path)}`" for path in lacking):
+        return f"Measure the missing rounds first: {', then '.join(missing)}."
     number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
     is_final = any(is_in_process(header) or is_imported(header) for header in headers)

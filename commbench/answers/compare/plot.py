@@ -110,7 +110,7 @@ def ratio_panels(
         marks.append(Mark(Look(pictures.LIMIT, dashes=(5, 2), width=1.2), limit, name=name))
     together = "several sizes taken together"
     whole, end = Look(pictures.INK, width=1.6), Look(pictures.INK, width=0.7, dashes=(4, 2))
-    doubtful = f"{together}: {UNDECIDED}", Look(pictures.GREY, width=1.6)
+    doubtful = f"{together}: {UNDECIDED}", Look(pictures.GREY, width=1.6, dashes=(1.2, 1.2))
     ranges = [
         Series(name, look, [(size, Estimate(value)) for size in (low, high)], has_band=False)
         for _, low, high, rows, ratio, verdict, *_ in pooled

@@ -57,7 +57,7 @@ class Explanation(Result, view="answers.explain.explanation", rows="rows facts")
     name: str
     """The run's name; empty for a call."""
     rows: tuple[RowExplanation, ...]
-    """The largest size of each kind among those that were asked for."""
+    """The row with the highest busbw of each kind among those that were asked for."""
     is_overview: bool = False
     """Whether no row was asked for."""
     has_others: bool = False
@@ -82,8 +82,8 @@ def explain_run(
     run: Run, op: str | None = None, size: str | None = None, peak: links.Peak | None = None,
     machine: Machine | None = None,
 ) -> Explanation:  # fmt: skip
-    """The largest size of each kind of call, of the chosen rows. With a `machine`, its models say
-    what bounds each row. UsageError where no row has this operation and size."""
+    """The row with the highest busbw of each kind of call, else the largest size, of the chosen
+    rows. A `machine` has models that say what bounds each. UsageError where no row is chosen."""
     every = chosen = list(worst_alone(make_rows(run)))
     if not every:
         raise UsageError(f"{run.name} has no finished case yet", "wait, or give another run")
@@ -104,8 +104,8 @@ def explain_run(
             why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
             raise UsageError(why, f"it has {has}" + f"; nearest: {near}" * bool(some[2:]))
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
-    largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
-    found = tuple(explain_row(row, every, peak, machine) for row in largest)
+    best = (max(own, key=lambda r: (r.busbw or bool(r.time), r.case.size_bytes)) for own in kinds)
+    found = tuple(explain_row(row, every, peak, machine) for row in best)
     is_overview = op is None and size is None and len(every) > 1
     return Explanation(run.name, found, is_overview, len(found) < len(chosen))
 
@@ -202,7 +202,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     ),
     known.SECONDS: cells.time_with_interval_text,
     known.RATE: cells.bandwidth_with_interval_text,
-    known.RATIO: cells.RATIO_WITH_INTERVAL.write,
+    known.RATIO: lambda found: f"{cells.RATIO_WITH_INTERVAL.write(found)} times",
     known.SHARE: cells.share_with_interval_text,
     known.TEXT: str,
 }
@@ -212,7 +212,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 def value_text(value: Any, unit: str) -> str:
     """A value of that unit, with the digits of its interval, and with that."""
     if isinstance(value, tuple) and not isinstance(value, Estimate):
-        return " … ".join(dict.fromkeys(f"{float(f'{end:.2g}'):g}" for end in value))
+        return " … ".join(dict.fromkeys(f"{float(f'{end:.2g}'):g}" for end in value)) + " times"
     return _WRITERS[unit](value)
 
 
@@ -220,7 +220,7 @@ def _about_ratio(found: Any) -> str:
     """Without its interval, which the facts have; both ends of a range."""
     if isinstance(found, Estimate):
         return cells.ratio_text(found)
-    return found if isinstance(found, str) else value_text(found, known.RATIO)
+    return found if isinstance(found, str) else value_text(found, known.RATIO)[: -len(" times")]
 
 
 _RATIO = Unit(_about_ratio, is_left=True)
@@ -237,8 +237,8 @@ _COLUMNS = (
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
     Column("latency\n%", methodcaller("get", known.LATENCY_SHARE), cells.SHARE_WITH_INTERVAL, 6),
     Column("n-half\n(fitted)", methodcaller("get", known.HALF), _HALF, 5),
-    Column("twice\nthe size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
-    Column("twice\nthe ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
+    Column("times at\n2 x size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
+    Column("times at\n2 x ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
 )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def document(found: Explanation) -> Document:
         blocks.append(Table("", _COLUMNS, found.rows, attrgetter("row.case.title")))
         blocks.append(Items([*_notes(found)]))
     if found.has_others:
-        blocks.append(Text("The largest size of each kind is explained: --size chooses another."))
+        blocks.append(Text("The size of the highest busbw is explained: --size chooses another."))
     for each in found.rows:
         if not found.is_overview or each.get("step"):
             facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
@@ -285,7 +285,7 @@ def _sentence(found: RowExplanation) -> str:
     text = f"{case.operation}{f' ({form})' * bool(form)}{size} on {ranks} takes "
     text += value_text(row.time.estimate, known.SECONDS)
     if isinstance(ratio := found.get(known.OVER_DIRECT), Estimate):
-        text += f", {value_text(ratio, known.RATIO)} times as long as a direct call"
+        text += f", {value_text(ratio, known.RATIO)} as long as a direct call"
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {format_times(row.time.median / predicted.value)} the predicted time"
     if busbw := found.get("busbw"):
@@ -360,9 +360,9 @@ def _summary(found: Explanation) -> str:
         return f"What bounds the calls of {found.name} ({kinds}) is not known{why and f': {why}'}."
     if len(bounds) == 1 and len(found.rows) == bounds.total():
         are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"
-        return f"At the largest size, {are} {next(iter(bounds))}."
+        return f"At the highest busbw, {are} {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
-    return f"At the largest size, of {kinds} of calls {join_words(words)}."
+    return f"At the highest busbw, of {kinds} of calls {join_words(words)}."
 
 
 def _notes(found: Explanation) -> Iterator[str]:

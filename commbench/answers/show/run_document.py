@@ -281,7 +281,8 @@ def _measured(run: Run) -> str:
     whole = [m for m in measured if find_stop_reason(run.header, m) != CUT_OFF]
     checkable = [m for m in whole if m.case.has_result]
     checked = [m for m in measured if m.wrong == 0]
-    parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
+    verb = "was" if 1 in (cases, len(measured)) else "were"
+    parts = [f"{len(measured)} of {format_count(cases, 'case')} {verb} measured"]
     if part := len(measured) - len(whole):
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
     if alone := sum(bool(m.case.group_ranks) for m in measured):

@@ -65,7 +65,7 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
     Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
     where no setting could be measured; WrongResultError for wrong results.
     """
-    sweep = _make_sweep(options, notify)
+    sweep = make_sweep(options, notify)
     _require_exportable(options.export, sweep.backends)
     workload = options.runs[0].workload_values
     name = "sweep" + (f"-{options.label}" if options.label else "")
@@ -119,7 +119,8 @@ def _nccl_version() -> tuple[int, ...]:
     return tuple(torch.cuda.nccl.version())
 
 
-def _make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
+def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
+    """The sweep of these options; raises CommbenchError where it could not be measured."""
     from commbench.launch.devices import choose_target, detect_capabilities, import_torch
 
     import_torch()

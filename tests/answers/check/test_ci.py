@@ -60,7 +60,18 @@ def test_junit_holds_every_row(
     (case, whole) = root.findall(".//failure[@type='fail']/..")
     assert whole.get("name") == "verdict"
     assert case.get("name") == "all_reduce float32 sum in_place 256 KiB"
-    assert case[0].get("message").startswith("failed: all_reduce float32 sum in_place 256 KiB")
+    assert case[0].get("message") == "failed"
+    assert case[0].text.startswith("all_reduce float32 sum in_place 256 KiB takes 1.30 ")
+    assert whole[0].get("message") == "FAIL"
+    said, what_to_do = whole[0].text.split("\n")
+    assert said.startswith("FAIL: ") and what_to_do.startswith("`commbench explain new ")
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_check_that_passes_needs_no_advice(commbench: Commbench) -> None:
+    passed = commbench("check", "new", "--against", "old", "--max-slowdown", "30%")
+    assert passed.code == 0 and "1 likely passed" in passed.out
+    assert "What to do" not in passed.out
 
 
 COMMAND = (

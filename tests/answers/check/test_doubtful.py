@@ -238,8 +238,11 @@ def test_no_verdict_on_what_noise_hides(
         passed = 7 if found.is_beyond else 0
         assert check(new, [rule], old, undecided="pass").exit_code == passed
         assert found.is_beyond == (new.measurements[0].batches[0].samples_s[0] > 2e-4)
-        assert check(new, [rule], old, undecided="fail").exit_code == 1
+        failing = check(new, [rule], old, undecided="fail")
         again = advice(gate)
+        assert failing.exit_code == 1 and advice(failing) == [
+            text for text in again if "--undecided" not in text
+        ]
         assert (again == [waited_hint(r.header for r in (new, old) if r)]) == (
             WAITED in doubt
         ) and "fewer ranks" not in str(again)

@@ -140,12 +140,23 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
 @pytest.mark.parametrize("other", ["", "all_gather"])
 def test_a_note_names_its_operation_where_others_have_none(other: str) -> None:
     def bent(case: Case) -> float:
-        return line(case) ** (2 if case.operation == "all_reduce" else 1)
+        slows = case.size_bytes.bit_length() % 2 == 1  # the largest is odd
+        return line(case) * (4 if slows and case.operation == "all_reduce" else 1)
 
     operations = ("all_reduce", *filter(None, [other]))
     found = explain_run(run(bent, sizes=SIZES[2:8], operations=operations))
     named = " (all_reduce)" if other else ""
     assert f"{NOT_KNOWN}{named}: no line fits these 6 times" in " ".join(VIEW.write(found).split())
+
+
+def test_the_row_with_the_highest_bus_bandwidth_is_explained() -> None:
+    planted_run = run(lambda case: line(case) * (1 + (case.size_bytes == SIZES[7])), SIZES[:8])
+    (found,) = explain_run(planted_run).rows
+    assert found.row.case.size_bytes == SIZES[6]
+    said = VIEW.write(explain_run(planted_run))
+    assert "The size of the highest busbw is explained: --size chooses another." in said
+    (largest,) = explain_run(planted_run, size=str(SIZES[7])).rows
+    assert largest.row.case.size_bytes == SIZES[7]
 
 
 @pytest.mark.parametrize(

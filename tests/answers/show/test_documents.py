@@ -93,6 +93,21 @@ def test_a_run_that_lacks_launches_says_how_many_it_has_and_marks_its_rows(tmp_p
     assert "2 of them only in part (cut off)" in text
 
 
+@pytest.mark.parametrize(
+    ("sizes", "measured", "said"),
+    [(3, 1, "1 of 3 cases was"), (1, 1, "1 of 1 case was"), (3, 2, "2 of 3 cases were"),
+     (1, 0, "0 of 1 case was")],
+)  # fmt: skip
+def test_one_case_was_and_several_were_measured(sizes: int, measured: int, said: str) -> None:
+    wishes = plan(sizes=tuple(1024 << n for n in range(sizes)))
+    found = [
+        Measurement(case, *(("ok", batches([MS] * 20)) if n < measured else ("failed",)))
+        for n, case in enumerate(wishes.cases())
+    ]
+    shown = document(ShownRun(Run("results/a", header(wishes, "a"), tuple(found), None)))
+    assert f"{said} measured" in " ".join(shown.answer)
+
+
 def test_several_nodes_on_one_host_are_counted() -> None:
     run = run_of(plan(sizes=(1024,)))
     ranks = tuple(rank._replace(local_rank=0) for rank in run.header.ranks)

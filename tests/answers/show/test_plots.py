@@ -359,6 +359,16 @@ def test_a_triangle_marks_where_an_interval_leaves_its_panel() -> None:
     assert cuts == {("^", 2048), ("v", 2048)}
 
 
+def test_the_interval_of_the_highest_bandwidth_is_within_its_linear_panel() -> None:
+    wide = [[[1e-4 * times] * 40 for times in (0.45, 1, 1)]] * 3
+    picture = run_pictures([in_memory("wide", wide)])[0]
+    (panel, *_), (axes, *_) = curve_panels(picture), panels_of(require_readable(picture))
+    assert panel.scale == BANDWIDTHS
+    highest = max((value for _, value in panel.series[0].known), key=lambda each: each.value)
+    assert 1.6 < highest.ends[1] / highest.value < 3
+    assert axes.get_ylim()[1] >= highest.ends[1]
+
+
 def test_making_a_picture_leaves_matplotlib_as_it_is() -> None:
     with matplotlib.rc_context({"font.size": 33, "axes.facecolor": "red"}):
         require_readable(run_pictures(shapes()["two sizes"]())[0])

@@ -58,7 +58,7 @@ def test_steps_come_first_in_a_table_of_their_own_each_with_a_winner(result: Swe
     [
         ("dtype=float32,int8 --workload step.json", "--dtype has no effect with --workload"),
         ("cpu-mode=plain,quiet step.json", "error: too many arguments: step.json\n"
-         "hint: `commbench run --help` lists the options\n"),
+         "hint: `commbench sweep --help` lists the options\n"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_swept_with_a_workload_is_refused(

@@ -476,6 +476,9 @@ def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -
     found = commbench.compare(tmp_path / first.slug, tmp_path / second.slug)
     assert {row.verdict for row in found.rows} == {"slower"}
     assert all(1.9 < row.ratio.value < 2.1 for row in found.rows)
+    unsure = commbench.compare(found.a.path, found.b.path, tolerance="99%").text()
+    missing = f"Measure the missing rounds first: `commbench sweep --resume {tmp_path}`."
+    assert missing in " ".join(unsure.split())
     runs = {"run": tmp_path / second.slug, "against": tmp_path / first.slug}
     gate = commbench.check(**runs, max_slowdown="101%")
     said = " ".join(gate.text().split())
