@@ -30,6 +30,8 @@ ENOUGH_RANKS = 3
 """Numbers of ranks from which on they are left out."""
 FEWEST_TIMES = 5
 """Times from which on ranges of sizes are left out."""
+ERROR_DIGITS = 5
+"""Decimals of a mean error: more depend on how many threads the linear algebra uses."""
 SIZE_FOLDS = 4
 LIKELY = 4.0
 """A model is a rival if the logarithm of its likelihood is at most so much below the highest one (a
@@ -242,7 +244,7 @@ def _try(model: CostModel, points: Sequence[Point]) -> Trial:
         error = float(np.abs(fit.curve_errors(curve, points)).mean())
         return error, Candidate(curve, None), evidence
     error, scale = float(np.mean(found)), float(np.mean(variances) / np.mean(expected)) ** 0.5
-    return error, Candidate(curve, error, max(1.0, scale)), evidence
+    return error, Candidate(curve, round(error, ERROR_DIGITS), max(1.0, scale)), evidence
 
 
 def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
@@ -261,7 +263,7 @@ def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
         else:
             found.append(float(np.abs(missed).mean()))
     if found and candidate.cv_error is None:
-        candidate = candidate._replace(cv_error=float(np.mean(found)))
+        candidate = candidate._replace(cv_error=round(float(np.mean(found)), ERROR_DIGITS))
     growth = float(np.mean(np.square(grown))) ** 0.5 if grown else 0.0
     return candidate._replace(size_growth=growth)
 
