@@ -191,7 +191,9 @@ def timed_calls(ended: Ended) -> list[list[Call]]:
         launches.append({key: iter(calls) for key, calls in _read(files).items()})
     measurements = [m for m in read_run(ended.folder).measurements if m.batches]
     assert len({_key(m) for m in measurements}) == len(measurements), "cases look the same"
-    return [_timed(measurement, launches) for measurement in measurements]
+    timed = [_timed(measurement, launches) for measurement in measurements]
+    assert not any(next(calls, None) for cases in launches for calls in cases.values())
+    return timed
 
 
 def _timed(measurement: Measurement, launches: list[dict[Key, Iterator[Call]]]) -> list[Call]:
@@ -210,12 +212,13 @@ def _key(measurement: Measurement) -> Key:
 
 
 def _read(files: list[Path]) -> dict[Key, list[Call]]:
-    """The aligned calls of each case, each as the slowest rank had it."""
+    """The aligned calls of each case, each as the slowest rank had it. The checked one is none:
+    that of the first case follows the barrier that commbench times by itself."""
     ranks = [[Call(*json.loads(line)) for line in path.read_text().splitlines()] for path in files]
     cases: dict[Key, list[Call]] = {}
     for together in zip(*ranks, strict=True):
         call = _slowest(together)
-        if call.aligned:
+        if call.aligned and call.number:
             cases.setdefault(call[:3], []).append(call)
     return cases
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -228,17 +230,24 @@ def test_ranks_of_a_host_find_a_folder_that_the_last_removes(address: tuple[str,
     assert not path.exists()
 
 
-@pytest.fixture
-def hosts(address: tuple[str, int], tmp_path: Path) -> Iterator[list[HostFolder]]:
-    """Three hosts with a rank each, of which rank 1 has stopped."""
+NO_PROCESS = 2**22 + 1
+"""More than the highest pid that a kernel gives."""
+
+
+@contextmanager
+def leading(
+    parent: Path, address: tuple[str, int], *hosts: Sequence[int], lost: int
+) -> Iterator[list[HostFolder]]:
+    """Hosts with these ranks, of which one has ended; the last rank of each host leads it."""
     folders, leaders = [], []
-    for rank in range(3):
-        path = tmp_path / f"host{rank}"
+    for ranks in hosts:
+        path = parent / f"host{ranks[0]}"
         path.mkdir()
-        state = open_state(path, rank)
-        state[rank_state.PID] = 2**22 + 1 if rank == 1 else os.getpid()
+        for rank in ranks:
+            state = open_state(path, rank)
+            state[rank_state.PID] = NO_PROCESS if rank == lost else os.getpid()
         context = RankContext(
-            rank=rank, world_size=3, local_rank=0, local_world_size=1, launcher="srun",
+            rank=rank, world_size=3, local_rank=0, local_world_size=len(ranks), launcher="srun",
             init_method=f"tcp://{address[0]}:{address[1]}",
         )  # fmt: skip
         folders.append(HostFolder(path))
@@ -255,15 +264,36 @@ def hosts(address: tuple[str, int], tmp_path: Path) -> Iterator[list[HostFolder]
         leader.close()
 
 
-def test_one_diagnosis_is_made_and_reaches_every_host(hosts: list[HostFolder]) -> None:
-    time.sleep(0.3)
-    hosts[2].ask(LOST)
-    hosts[0].ask(LOST)
+def diagnosis_of(hosts: list[HostFolder]) -> Diagnosis:
+    """The one diagnosis that reaches all hosts."""
     wait_for(lambda: all(host.read() for host in hosts))
     (found,) = {host.read() for host in hosts}
-    assert found and found.message.startswith("rank 1 on ")
+    assert found and not any(host.asked for host in hosts)
+    return found
+
+
+def test_one_diagnosis_is_made_and_reaches_every_host(
+    address: tuple[str, int], tmp_path: Path
+) -> None:
+    with leading(tmp_path, address, [0], [1], [2], lost=1) as hosts:
+        time.sleep(0.3)
+        hosts[2].ask(LOST)
+        hosts[0].ask(LOST)
+        found = diagnosis_of(hosts)
+    assert found.message.startswith("rank 1 on ")
     assert " ended, last seen starting" in found.message and found.reporter == 0
-    assert not any(host.asked for host in hosts)
+
+
+def test_where_rank_0_ended_with_the_store_its_host_opens_another_and_one_rank_reports(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    with leading(tmp_path, address, [2], [0, 1], lost=0) as hosts:
+        hosts[0].ask(LOST)
+        found = diagnosis_of(hosts)
+    assert found.message.startswith("rank 0 on ")
+    assert " ended, last seen starting" in found.message and found.reporter == 1
 
 
 CASES = PLAN.cases()
@@ -311,7 +341,7 @@ def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchd
 
 def lose_rank_1(tmp_path: Path) -> None:
     state = open_state(tmp_path, 1)
-    state[rank_state.PID], state[rank_state.HEARTBEATS] = 2**22 + 1, 1  # no such process
+    state[rank_state.PID], state[rank_state.HEARTBEATS] = NO_PROCESS, 1
 
 
 def test_the_first_rank_of_a_host_that_lives_leads_it(tmp_path: Path) -> None:
@@ -327,7 +357,7 @@ def test_the_first_rank_of_a_host_that_lives_leads_it(tmp_path: Path) -> None:
     second[rank_state.HEARTBEATS] += 1
     first[rank_state.PHASE] = rank_state.DONE
     assert of_third.is_any_alive()
-    second[rank_state.PID] = 2**22 + 1
+    second[rank_state.PID] = NO_PROCESS
     assert not of_third.is_any_alive()
     assert read_states(tmp_path).keys() == {5, 3, 4} and read_state(third).rank == 4
 

@@ -9,6 +9,9 @@ it wrote last, and returns what another leader has put in its place, an alarm or
 A rank that hangs or has lost a connection asks for a diagnosis. The first leader to claim it reads
 all records, puts an alarm in their place, reads them again after `Delays.answer_s`, and puts the
 diagnosis in their place. Who has not answered to the alarm is lost.
+
+Where rank 0 served the store and ended, the leader of its host opens another one in its place, and
+the other hosts have `Delays.answer_s` to find it. Where none comes, each host reports on its own.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from commbench.stats import collect
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import DONE, MISSED_BEATS, Delays, RankState
-from commbench.worker.watchdog.shared_folder import connect_store, find_store
+from commbench.worker.watchdog.shared_folder import connect_store, find_store, serve_store
 
 HANGS, LOST = "hangs", "lost"
 """Why a rank asks for a diagnosis."""
@@ -243,6 +246,8 @@ class HostLeader:
         self._records: StoreRecords | None = None
         self._reached = 0.0
         """When the store answered last; 0: never."""
+        self._is_store_lost = False
+        """It did not answer once: one that came in its place may not know all hosts."""
         self._beats: dict[int, tuple[int, int]] = {}
         """Of each rank its heartbeats, and how many looks have not seen another."""
         self._missed: dict[int, int] = {}
@@ -291,10 +296,23 @@ class HostLeader:
     def _heartbeats(self) -> dict[int, Heartbeat]:
         return self._folder.heartbeats(self._missed)
 
-    def _conclude(self, why: str, heartbeats: Heartbeats, is_store_lost: bool = False) -> Diagnosis:
-        diagnosis = self._diagnose(why, heartbeats, is_store_lost)
+    def _conclude(self, why: str, heartbeats: Heartbeats) -> Diagnosis:
+        diagnosis = self._diagnose(why, heartbeats, self._is_store_lost)
         self._folder.publish(diagnosis)
         return diagnosis
+
+    def _connect(self, address: tuple[str, int]) -> Any:
+        """A client of the store; of another one in its place, where rank 0 of this host ended with
+        the store that it served."""
+        try:
+            return connect_store(address, self._delays.store_s)
+        except ConnectionRefusedError:
+            first = self._heartbeats().get(0)
+            if not first or not first.is_silent or first.state.phase == DONE:
+                raise
+            self._is_store_lost = True
+            self._folder.ask(LOST)
+            return serve_store(address, self._delays.store_s)
 
     def _use_store(self, asked: str, now: float, is_last: bool) -> None:
         is_due = bool(self._due) and now >= self._due
@@ -305,7 +323,7 @@ class HostLeader:
         try:
             if not self._records:
                 assert self._address
-                store = connect_store(self._address, self._delays.store_s)
+                store = self._connect(self._address)
                 self._records = StoreRecords(store, self._folder.path.name)
             self._beat(self._records, asked, now)
             self._reached = now
@@ -316,8 +334,11 @@ class HostLeader:
             self._records = None  # not there yet, lost or cut off: retried with the next heartbeat
             self._next_beat = now + self._delays.heartbeat_s
             is_gone = bool(self._reached) and isinstance(error, ConnectionRefusedError)
-            if is_gone or (asked and now - self._asked > self._answer_s):
-                self._conclude(asked or LOST, self._heartbeats(), is_store_lost=True)
+            self._is_store_lost |= is_gone
+            waited_s = now - max(self._asked, self._reached)
+            if (asked or is_gone) and waited_s > self._answer_s:
+                self._is_store_lost = True
+                self._conclude(asked or LOST, self._heartbeats())
 
     def _beat(self, records: StoreRecords, asked: str, now: float) -> None:
         """Publish the record; follow a message; claim the diagnosis if this host asks for one."""

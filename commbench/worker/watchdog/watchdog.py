@@ -59,7 +59,7 @@ class Watchdog:
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
         self._reporting = threading.Lock()
-        """Held by the first thread that reports lost ranks: both threads may come to know them."""
+        """Held by the first thread that reports lost ranks: several may come to know them."""
         self._folder: HostFolder | None = None
         """None until the ranks of this host have one."""
         self._shared: shared_folder.SharedFolder | None = None
@@ -132,7 +132,8 @@ class Watchdog:
         lost = [rank for rank in pids if rank not in left]
         if not lost or self._rank != min(left, default=self._rank):
             return
-        if not any(known[rank].failure for rank in lost):  # else they report it
+        has_reported = any(known[rank].failure for rank in lost)
+        if not has_reported and self._reporting.acquire(blocking=False):
             message = hangs.describe_lost_ranks(lost, known, self._cases)
             self._report(RankError(message, rank_state.LOST_RANK_HINT), True)
 

@@ -1,7 +1,8 @@
 """A training job of gloo ranks that torch.profiler traces; test_traced_jobs.py reads the traces.
 
 Arguments: a folder, the kind of job, the number of ranks. Each rank writes the trace of two steps,
-`trace/rankR.json`, and the dump of its flight recorder, `recorder/rankR.json`.
+`trace/rankR.json`, and the dump of its flight recorder, `recorder/rankR.json`. With the variable
+WIDTH the layers are so wide, and ten steps are traced.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 folder, kind, ranks, rank = (
     Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(os.environ["RANK"]),
 )  # fmt: skip
-active = 2
+wide = int(os.environ.get("WIDTH", "0"))
+active = 10 if wide else 2
 torch.set_num_threads(1)
 torch.manual_seed(0)
 store = dist.FileStore(str(folder / "store"), ranks)
@@ -38,7 +40,7 @@ def linear_layers(number: int, width: int) -> nn.Sequential:
 
 def ddp() -> Callable[[], object]:
     """Buckets of two layers."""
-    width = 32
+    width = wide or 32
     model = nn.parallel.DistributedDataParallel(
         linear_layers(4, width), bucket_cap_mb=8e-6 * width * width
     )
@@ -50,7 +52,7 @@ def fsdp() -> Callable[[], object]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    width = 64
+    width = wide or 64
     mesh, model = init_device_mesh("cpu", (ranks,)), linear_layers(3, width)
     for layer in model:
         fully_shard(layer, mesh=mesh)
@@ -70,8 +72,8 @@ def tp() -> Callable[[], object]:
 
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "tp"))
     plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
-    model = parallelize_module(linear_layers(2, 64), mesh["tp"], plan)
-    data = torch.randn(4, 64)
+    model = parallelize_module(linear_layers(2, wide or 64), mesh["tp"], plan)
+    data = torch.randn(4, wide or 64)
     splits = [number + 1 for number in range(ranks)]
 
     def step() -> None:
@@ -97,10 +99,10 @@ def tp() -> Callable[[], object]:
 def pp() -> Callable[[], object]:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    width = 64
+    width = wide or 64
     stage = PipelineStage(linear_layers(1, width), rank, ranks, torch.device("cpu"))
     pipeline = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda a, b: (a - b).square().sum())
-    data = torch.randn(8, width)
+    data = torch.randn(256 * wide or 8, width)
     if rank == 0:
         return lambda: pipeline.step(data)
     return (lambda: pipeline.step(target=data, losses=[])) if rank == ranks - 1 else pipeline.step
