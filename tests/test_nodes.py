@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from commbench.errors import UnavailableError
 from commbench.launch.rendezvous import TcpStoreRendezvous
 from commbench.results.run_folder import JOURNAL
+from commbench.worker.watchdog.rank_state import Delays
 
 
 def start(
@@ -191,6 +192,7 @@ def test_a_launcher_that_is_killed_ends_the_run_on_the_other_node(
     tmp_path: Path, killed: int, told: str
 ) -> None:
     nodes = start_long(tmp_path)
+    time.sleep(2 * Delays().heartbeat_s)  # until each host has told where its ranks are
     began = time.monotonic()
     nodes[killed].send_signal(signal.SIGKILL)
     left = nodes[1 - killed].finish()
