@@ -126,8 +126,13 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         return Fit((Segment(0, number - 1, level),) if number else (), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
-    sums = _Sums(_clip(values, noise.deviation), weights)
-    cuts = sums.cut(penalty(noise, number, alpha))
+    width = CLIP * noise.deviation
+    cuts = _Sums(_clip(values, _moving_medians(values), width), weights).cut(
+        penalty(noise, number, alpha)
+    )
+    cuts = _settle(values, cuts, JUMP * noise.deviation)
+    # Beside a step, the median of the neighbours may be of the other level.
+    sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
     levels = [sums.level(*part, noise) for part in pairwise(ends)]
@@ -212,13 +217,24 @@ def slow_end(logs: Sequence[float]) -> int:
     return best + 1 if scores[best] > limit else 0
 
 
-def _clip(values: Array, deviation: float) -> Array:
-    """The values, at most CLIP deviations from the median of their neighbours."""
-    width = 2 * NEIGHBOURS + 1
-    padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
-    medians = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    clipped: Array = np.clip(values, medians - CLIP * deviation, medians + CLIP * deviation)
+def _clip(values: Array, medians: Array, width: float) -> Array:
+    """The values, at most so far from these medians."""
+    clipped: Array = np.clip(values, medians - width, medians + width)
     return clipped
+
+
+def _moving_medians(values: Array) -> Array:
+    """Of each point the median of its neighbours and itself."""
+    padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
+    medians: Array = np.nanmedian(windows, axis=1)
+    return medians
+
+
+def _medians(values: Array, cuts: Sequence[int]) -> Array:
+    """Of each point the median of its segment."""
+    parts = np.split(values, cuts)
+    return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
 
 
 def penalty(noise: Noise, number: int, alpha: float) -> float:
@@ -282,6 +298,24 @@ class _Sums:
         gains = self._gain(first, tried) + self._gain(tried, end)
         near = tried[gains >= gains.max() - 2 * log(20) * variance]
         return min(int(near[0]), at), max(int(near[-1]), at)
+
+
+def _settle(values: Array, cuts: Sequence[int], far: float) -> list[int]:
+    """The steps, each moved past the points beside it that are on the other level: `far` from the
+    median of their segment, and nearer to that of the other one. A fit puts them there for a
+    segment to have SHORTEST points. Without steps that then have fewer on a side."""
+    settled = [0]
+    for cut, end in pairwise([*cuts, len(values)]):
+        first, at = settled[-1], cut
+        medians = np.median(values[first:cut]), np.median(values[cut:end])
+        before, after = (np.abs(values - median) for median in medians)
+        while at < end and far < after[at] > before[at]:
+            at += 1
+        while at <= cut and at > first and far < before[at - 1] > after[at - 1]:
+            at -= 1
+        if min(at - first, end - at) >= SHORTEST:
+            settled.append(at)
+    return settled[1:]
 
 
 def _merge(sums: _Sums, cuts: list[int], least: float) -> list[int]:

@@ -26,6 +26,7 @@ from step_power import (
 )
 
 from commbench.answers.history import steps
+from commbench.answers.history.baseline import find_level
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, find_steps
 from commbench.stats import Estimate
 
@@ -162,3 +163,17 @@ def test_few_and_equal_points() -> None:
     assert find_steps([Estimate(2.0)] * (SHORTEST - 1)).segments[0].level is None
     equal = find_steps([Estimate(1.0)] * 10 + [Estimate(1.5)] * 10)
     assert [step.at for step in equal.steps] == [10]
+
+
+@pytest.mark.parametrize("usual", [6, 7, 8])
+@pytest.mark.parametrize("slow", [1, 2, 3, 4])
+def test_the_first_runs_of_a_slower_level_take_none_of_the_earlier_one(
+    usual: int, slow: int
+) -> None:
+    times_us = [244, 238, 242, 240, 240, 243, 249, 238][-usual:] + [597, 599, 599, 598][:slow]
+    times = [Estimate(time, 0.98 * time, 1.02 * time) for time in times_us]
+    found, level = find_steps(times, tolerance=0.02), find_level(times)
+    assert [step.at for step in found.steps] == [usual] * (slow >= SHORTEST)
+    assert all(step.ratio.low < 598 / 241 < step.ratio.high for step in found.steps)
+    assert (level.runs, level.end) == (usual, usual)
+    assert level.time == pytest.approx(241, rel=0.01) and level.deviation < 0.02
