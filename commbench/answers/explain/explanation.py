@@ -332,7 +332,7 @@ def _what_helps(found: RowExplanation) -> str:
     """What bounds a row, and what would make it faster."""
     facts = {fact.name: fact for fact in found.facts}
     bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
-    peak = found.get("of the peak")
+    peak, ring = found.get("of the peak"), found.get("in a ring") or 0.0
     texts = {
         _bound_sentence(bound, facts[known.LATENCY_SHARE]) if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
@@ -342,6 +342,8 @@ def _what_helps(found: RowExplanation) -> str:
         and peak.value > _RING + _MARGIN
         and _may_reduce(found.row),
         f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
+        f"In a ring each node sends busbw, {units.format_share(ring)} of the peak: then the link "
+        "bounds it.": ring >= _FULL,
         "The link is not full: something else bounds it.": peak,
         f"What bounds it is not known: {unknown and unknown.how}.": unknown,
         "To learn what bounds it, give --peak or --model.": found.get("busbw"),
@@ -351,7 +353,7 @@ def _what_helps(found: RowExplanation) -> str:
 
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
-    unsure = {known.UNDECIDED: f"{known.LATENCY} or {known.BANDWIDTH} (undecided)"}
+    unsure = {known.UNDECIDED: "undecided"}
     bounds = Counter(unsure.get(b, b) for each in found.rows if (b := each.get(known.BOUND)))
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:

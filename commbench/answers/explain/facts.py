@@ -187,6 +187,8 @@ def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
         Fact("of the peak", reached, SHARE,
              f"{what} / peak = {cells.bandwidth_text(reached.scaled(speed))} / {speed / GB:g} "
              f"({share.bound} bound)"),
+        Fact("in a ring", share.bound == figures.NODE_BOUND and (row.busbw or 0.0) / speed, SHARE,
+             "each node sends busbw: busbw / peak"),
         Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
              f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
