@@ -342,8 +342,7 @@ def _what_helps(found: RowExplanation) -> str:
         and peak.value > _RING + _MARGIN
         and _may_reduce(found.row),
         f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
-        f"In a ring each node sends busbw, {units.format_share(ring)} of the peak: then the link "
-        "bounds it.": ring >= _FULL,
+        f"A ring needs {units.format_share(ring)} of it: then the link bounds it.": ring >= _FULL,
         "The link is not full: something else bounds it.": peak,
         f"What bounds it is not known: {unknown and unknown.how}.": unknown,
         "To learn what bounds it, give --peak or --model.": found.get("busbw"),
@@ -353,8 +352,7 @@ def _what_helps(found: RowExplanation) -> str:
 
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
-    unsure = {known.UNDECIDED: "undecided"}
-    bounds = Counter(unsure.get(b, b) for each in found.rows if (b := each.get(known.BOUND)))
+    bounds = Counter(bound for each in found.rows if (bound := each.get(known.BOUND)))
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         told = {f.how for each in found.rows for f in each.facts if f.name == known.NOT_KNOWN}
