@@ -80,6 +80,17 @@ FIELDS = ("elapsed_s", "queued_s", "switches", "throttled_s", "stolen_s")
 """The values of `CpuCounters.since` in order; all but the switches are in nanoseconds."""
 
 
+class Reading(NamedTuple):
+    """What the kernel has counted until now, each from a start of its own."""
+
+    counted: list[int]
+    """The time, and what FIELDS have after `queued_s`; UNKNOWN where this host has none."""
+    waits_ns: dict[str, int] | None
+    """For how long each thread of this process was ready to run but did not run."""
+    ran_ns: int
+    """For how long threads of this process ran."""
+
+
 class CpuCounters:
     """Reads the kernel's counters; the difference of two readings is what happened in between."""
 
@@ -87,48 +98,51 @@ class CpuCounters:
         self._host = host
         self._cpu_statistics = find_cpu_statistics(host)
 
-    def read(self) -> list[int]:
-        """Values of FIELDS, each from a start of its own, UNKNOWN where this host has none; then
-        the time for which threads of this process ran."""
+    def read(self) -> Reading:
+        """All counters now."""
         ticks = read_cpu_ticks(host=self._host)
         throttled = read_throttled_ns(self._cpu_statistics) if self._cpu_statistics else None
-        return [
+        counted = [
             time.perf_counter_ns(),
-            _queued_ns(self._host / "proc/self/task"),
             resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
             UNKNOWN if throttled is None else throttled,
             UNKNOWN if ticks is None else ticks.stolen * 1_000_000_000 // os.sysconf("SC_CLK_TCK"),
-            time.process_time_ns(),
         ]
+        return Reading(counted, _waits_ns(self._host / "proc/self/task"), time.process_time_ns())
 
-    def since(self, before: list[int]) -> list[int]:
-        """The differences to an earlier reading; UNKNOWN where one of the two is.
+    def since(self, before: Reading) -> list[int]:
+        """Values of FIELDS: the differences to an earlier reading; UNKNOWN where one of the two is.
 
-        Threads also wait for each other, as a rank's own for gloo's on the one core of both. Others
-        had the cores for at most the time in which no thread of this process ran.
+        The thread that waited longest counts. Threads of a process also wait for each other, as
+        gloo's for the rank's own on the one core of both: others had the cores for at most the time
+        in which no thread of this process ran.
         """
-        pairs = zip(before, self.read(), strict=True)
-        *found, ran = (UNKNOWN if UNKNOWN in each else max(0, each[1] - each[0]) for each in pairs)
-        elapsed, queued, *others = found
-        idle = max(0, elapsed * len(os.sched_getaffinity(0)) - ran)
-        return [elapsed, min(queued, idle), *others]
+        now = self.read()
+        elapsed, *others = (
+            UNKNOWN if UNKNOWN in pair else max(0, pair[1] - pair[0])
+            for pair in zip(before.counted, now.counted, strict=True)
+        )
+        if before.waits_ns is None or now.waits_ns is None:
+            return [elapsed, UNKNOWN, *others]
+        waits = (ns - before.waits_ns.get(task, 0) for task, ns in now.waits_ns.items())
+        idle = elapsed * len(os.sched_getaffinity(0)) - (now.ran_ns - before.ran_ns)
+        return [elapsed, max(0, min(max(waits, default=0), idle)), *others]
 
 
-def _queued_ns(tasks: Path) -> int:
-    """Time for which threads of this process were ready to run but did not run, summed over
-    threads."""
-    total = 0
+def _waits_ns(tasks: Path) -> dict[str, int] | None:
+    """Of each thread how long it was ready to run but did not run; None where that is not known."""
+    found = {}
     try:
         # Paths and buffered files would cost more than the reading, and ranks may be many.
         for task in os.listdir(tasks):  # noqa: PTH208
             try:
                 file = os.open(f"{tasks}/{task}/schedstat", os.O_RDONLY)
                 try:
-                    total += int(os.read(file, 100).split()[1])
+                    found[task] = int(os.read(file, 100).split()[1])
                 finally:
                     os.close(file)
             except (FileNotFoundError, ProcessLookupError):
                 continue  # the thread has ended
     except (OSError, IndexError, ValueError):
-        return UNKNOWN
-    return total
+        return None
+    return found

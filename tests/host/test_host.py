@@ -124,10 +124,17 @@ def test_readings_go_up_and_their_difference_is_never_negative() -> None:
     before = reader.read()
     sum(range(100_000))
     after = reader.read()
-    assert all(UNKNOWN <= then <= now for then, now in zip(before, after, strict=True))
+    pairs = zip(before.counted, after.counted, strict=True)
+    assert all(UNKNOWN <= then <= now for then, now in pairs)
+    assert before.waits_ns and after.waits_ns and before.ran_ns < after.ran_ns
+    assert all(before.waits_ns.get(task, 0) <= ns for task, ns in after.waits_ns.items())
     since = reader.since(before)
     assert len(since) == len(FIELDS) and since[0] > 0
-    assert all(value >= 0 for value, then in zip(since, before, strict=False) if then != UNKNOWN)
+    known = [since[0], *since[2:]]
+    assert since[1] >= 0
+    assert all(
+        found >= 0 for found, then in zip(known, before.counted, strict=True) if then != UNKNOWN
+    )
 
 
 def test_threads_of_one_rank_that_wait_for_each_other_do_not_wait_for_others() -> None:
@@ -154,8 +161,9 @@ def test_threads_of_one_rank_that_wait_for_each_other_do_not_wait_for_others() -
 
 def test_a_host_that_tells_nothing_leaves_everything_but_time_and_switches_unknown() -> None:
     reader = CpuCounters(Path("/nowhere"))
-    elapsed, queued, switches, throttled, stolen, _ = before = reader.read()
-    assert (queued, throttled, stolen) == (UNKNOWN,) * 3
+    before = reader.read()
+    elapsed, switches, throttled, stolen = before.counted
+    assert (throttled, stolen, before.waits_ns) == (UNKNOWN, UNKNOWN, None)
     assert reader.since(before)[1] == UNKNOWN
     assert min(elapsed, switches) >= 0
 

@@ -362,7 +362,7 @@ def _summary(found: Explanation) -> str:
         are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"
         return f"At the highest busbw, {are} {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
-    return f"At the highest busbw, of {kinds} of calls {join_words(words)}."
+    return f"What bounds the calls at their highest busbw: of {kinds} {join_words(words)}."
 
 
 def _notes(found: Explanation) -> Iterator[str]:
