@@ -58,8 +58,8 @@ class Interference(NamedTuple):
     stalled_share: float | None
     """Share of the iterations that are stalled."""
     queued_share: float | None
-    """Time that threads of the worst rank waited for a processor, over the time of the loop; at
-    most 1, although the times of several threads are added."""
+    """Time for which a thread of the worst rank waited for a processor, over the time of the loop;
+    at most 1, although old journals have the sum over its threads."""
     switches_per_iteration: float | None
     throttled_share: float | None
     stolen_share: float | None

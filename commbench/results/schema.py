@@ -205,7 +205,7 @@ class Batch(NamedTuple):
     elapsed_s: float = 0.0
     """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None
-    """Time that the threads of the worst rank waited in that loop for a CPU that others had."""
+    """Time for which a thread of the worst rank waited in that loop for a CPU that others had."""
     switches: int = 0
     """Involuntary context switches of the threads of the worst rank."""
     throttled_s: float | None = None
