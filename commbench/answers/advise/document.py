@@ -173,7 +173,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         how = "fastest median" if point == found.best else how or "not decided"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""
-        return ", ".join(filter(None, (marks.get(point), f"extrapolated{far}" * (times > 1), how)))
+        between = "interpolated" * (point.largest_bytes not in found.table.sizes)
+        kind = f"extrapolated{far}" if times > 1 else between
+        return ", ".join(filter(None, (marks.get(point), kind, how)))
 
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),

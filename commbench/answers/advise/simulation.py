@@ -111,11 +111,20 @@ class Draw(NamedTuple):
         part = (size_bytes - low) / (high - low)
         found = self.times[place - 1] * (1 - part) + self.times[place] * part
         if part <= 1:
-            return np.asarray(found)
+            return np.asarray(found * self._between(place) if part < 1 else found)
         # By noise, the line of the last two sizes may fall; a larger call takes no less time.
         error = factor_above(size_bytes, high)
         found *= draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(2))
         return np.asarray(np.maximum(found, self.times[-1]))
+
+    def _between(self, place: int) -> Array:
+        """Factors of what a line between two sizes may be off: as much as the line over one of them
+        is, from its neighbour on one side to that on the other."""
+        sizes, times, error = self.sizes, self.times[:, 0], 1.0
+        for n in range(max(1, place - 1), min(place + 1, len(sizes) - 1)):
+            line = np.interp(sizes[n], sizes[[n - 1, n + 1]], times[[n - 1, n + 1]])
+            error = max(error, line / times[n], times[n] / line)
+        return draw_factors(Estimate(1.0, 1 / error, error), np.random.default_rng(place))
 
     def busy_at(self, size_bytes: float) -> Array:
         """Seconds that a call of that size takes after another one, without a pause: as `at` where

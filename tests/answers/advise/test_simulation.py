@@ -25,6 +25,7 @@ from commbench.answers.advise.simulation import (
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.results.schema import Run
+from commbench.stats import Estimate
 
 SIZES = (1 << 12, 1 << 16, 1 << 20)
 
@@ -194,3 +195,15 @@ def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
     assert widths[0] == pytest.approx(0, abs=1e-9)
     assert widths[0] < widths[1] < widths[2]
     assert len({round(gain.value, 9) for gain in gains}) == 1
+
+
+def test_a_size_between_measured_ones_is_as_unsure_as_the_curve_bends_there() -> None:
+    def widths(times: list[float]) -> list[float]:
+        """Of the interval at 1.5 and at 2: its upper end over its lower one."""
+        table = TimeTable("all_reduce", (1, 2, 4, 8), tuple(map(Estimate, times)))
+        found = (interval(table.draw().at(size)) for size in (1.5, 2, 3, 6))
+        return [(each.high or 1.0) / (each.low or 1.0) for each in found]
+
+    straight, jump = widths([3.0, 5.0, 9.0, 17.0]), widths([3.0, 3.1, 9.0, 17.0])
+    assert max(straight) < 1.001
+    assert jump[1] == 1 and min(jump[0], jump[2]) > 1.5
