@@ -16,14 +16,7 @@ from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import as_path, choose
 from commbench.views import formats
-from commbench.views.formats import (
-    HTML,
-    OWN_PAGE,
-    VIEW_OF_DOCUMENT,
-    Result,
-    View,
-    choose_format,
-)
+from commbench.views.formats import HTML, OWN_PAGE, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
     from pandas import DataFrame

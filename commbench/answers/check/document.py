@@ -10,20 +10,10 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    WAITED,
-    WAITED_SENTENCE,
-    waited_sentences,
-)
+from commbench.analysis.diagnostics import WAITED, WAITED_SENTENCE, waited_sentences
 from commbench.analysis.load import distinct_names
 from commbench.answers.check.advice import advice
-from commbench.answers.check.gate import (
-    NO_VERDICT,
-    WITH_RANGE,
-    GateResult,
-    RowCheck,
-    RuleResult,
-)
+from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.causes import known_causes, launch_notes

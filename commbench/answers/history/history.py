@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.history import records
 from commbench.answers.history.records import HistoryRun, Point, Series, System
-from commbench.answers.history.steps import (
-    ALPHA,
-    Fit,
-    Segment,
-    find_steps,
-)
+from commbench.answers.history.steps import ALPHA, Fit, Segment, find_steps
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
 from commbench.stats import Estimate
