@@ -227,12 +227,10 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     return import_run(path, hints)
 
 
-def require_another_tool(
-    runs: Collection[Any], ranks: int | None = None, op: str | None = None, dtype: str | None = None
-) -> None:
-    """Raise UsageError where one of these describes another tool's file, and all runs are of
-    commbench. What reads a run says that there is none."""
-    given = {"--ranks": ranks, "--op": op, "--dtype": dtype}
+def require_another_tool(runs: Collection[Any], hints: ImportHints) -> None:
+    """Raise UsageError where `ranks`, `op` or `dtype` describes another tool's file, and all runs
+    are of commbench. What reads a run says that there is none."""
+    given = {"--ranks": hints.ranks, "--op": hints.operation, "--dtype": hints.dtype}
     option = next((name for name, value in given.items() if value is not None), "")
     if not option or any(isinstance(run, LoadedRun) for run in runs):
         return

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import Run, ignore, load_rows, require_another_tool, texts
+from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
 from commbench.errors import UsageError, wrong_value
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -159,9 +159,8 @@ def compare(
     from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
-    require_another_tool((a, b), ranks, op, dtype)
-    read = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=notify)
-    first, second = (read(run, comparison.COMPARED) for run in (a, b))
+    hints = hints_for((a, b), ranks, op, dtype)
+    first, second = (load_rows(run, comparison.COMPARED, hints, notify) for run in (a, b))
     comparison.require_two_runs(first, second)
     found = comparison.compare(first, second, within)
     for side in (found.a, found.b):
@@ -231,10 +230,8 @@ def check(
     elif not all(isinstance(rule, Rule) for rule in rules):
         raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
     others = [] if against in (None, HISTORY) else [against]
-    require_another_tool([run, *others], ranks, op, dtype)
-    read = partial(
-        load_rows, columns=comparison.CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify
-    )
+    hints = hints_for([run, *others], ranks, op, dtype)
+    read = partial(load_rows, columns=comparison.CHECKED, hints=hints, notify=notify)
     checked = read(run)
     hardware = None
     if expect is not None:

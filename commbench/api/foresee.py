@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import ignore, load_one_of, load_rows, require_another_tool
+from commbench.api.runs import hints_for, ignore, load_one_of, load_rows
 from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
@@ -99,8 +99,7 @@ def _open(
                 "least as wide as theirs."
             )
         return Source(Path(run).stem, observations.read_published(Path(run)))
-    ranks, op, dtype, *_ = hints
-    loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    loaded = load_rows(run, hints=hints, notify=notify)
     schema.tell_incomplete(loaded, notify)
     return Source(loaded.name, observations.observe(loaded, ranks_per_node, notes), loaded.header)
 
@@ -207,8 +206,8 @@ def advise(
         from commbench.views.draw import require_ending
 
         require_ending(Path(output))
-    require_another_tool(runs, ranks, op, dtype)
-    found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
+    hints = hints_for(runs, ranks, op, dtype)
+    found = [_load(run, hints, notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
         from commbench.answers.advise.document import advice_picture
@@ -218,14 +217,14 @@ def advise(
     return report
 
 
-def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
+def _load(run: AnyRun, hints: ImportHints, notify: Callable[[str], None]) -> list[schema.Run]:
     """A run; of a sweep, the runs of its settings."""
     from commbench.answers.sweep.result import load_sweep
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         return [found for each in load_sweep(folder).settings if (found := each.run)]
-    one = load_one_of(run, **how)
-    schema.tell_incomplete(one, how["notify"])
+    one = load_one_of(run, hints, notify)
+    schema.tell_incomplete(one, notify)
     return [one]
 
 

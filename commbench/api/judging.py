@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from commbench.analysis.environment import ALGORITHMS
 from commbench.answers.expect import curves, expectation
 from commbench.answers.expect.bound import Call
-from commbench.api.runs import export, ignore, load_rows, require_another_tool
+from commbench.api.runs import export, hints_for, ignore, load_rows
 from commbench.errors import Interrupted, UsageError, wrong_value
 from commbench.plan import links
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
@@ -255,8 +255,7 @@ def expect_run(
     """
     from commbench.answers.expect.curves import compare_run
 
-    require_another_tool([run], ranks, op)
-    loaded = load_rows(run, ranks=ranks, op=op, notify=notify)
+    loaded = load_rows(run, hints=hints_for([run], ranks, op), notify=notify)
     curves = published_curves(published, notify)
     part = None if tolerance is None else parse_tolerance(tolerance)
     if save_curve is not None:

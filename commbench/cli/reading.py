@@ -79,7 +79,7 @@ def show(
         print_status(f"{condition}: {command}")
 
 
-def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -> None:
+def plot(runs: list[str], output: Path | None, peak: str | None, **given: Any) -> None:
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
@@ -89,14 +89,13 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     commbench plot results/20261121-120000-sweep     a sweep, as `sweep` draws it
     """
     from commbench import api
-    from commbench.api.runs import load_one_of, require_another_tool
+    from commbench.api.runs import hints_for, load_one_of
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import tell_incomplete
 
     runs = runs or [str(find_newest())]
-    require_another_tool(runs, **hints)
-    load: Any = partial(load_one_of, **hints, notify=print_status)
-    found: list[Any] = [find_sweep(run) or load(run) for run in runs]
+    hints = hints_for(runs, **given)
+    found: list[Any] = [find_sweep(run) or load_one_of(run, hints, print_status) for run in runs]
     for run in found:
         if isinstance(run, api.Run):
             tell_incomplete(run, print_status)
@@ -182,7 +181,7 @@ def report(
     commbench report before after --format markdown      for a ticket
     """
     from commbench import api
-    from commbench.api.runs import load_rows, require_another_tool
+    from commbench.api.runs import hints_for, load_rows
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
     from commbench.results.run_folder import find_newest, find_sweep
 
@@ -193,12 +192,8 @@ def report(
     if output is None and format is None and sys.stdout.isatty():
         format = "markdown"
     write = partial(api.report, output=output, format=format)
-    hints = {name: given.pop(name) for name in FILE_HINTS}
-    require_another_tool(runs, **hints)
-
-    def find(run: str) -> Any:
-        return load_rows(run, **hints, notify=print_status)
-
+    hints = hints_for(runs, **{name: given.pop(name) for name in FILE_HINTS})
+    find = partial(load_rows, hints=hints, notify=print_status)
     if is_check:
         checked = find(runs[0])
         if given["against"] not in (None, "history"):
