@@ -24,6 +24,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import errors
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
@@ -41,12 +42,11 @@ FORMAT = 1
 LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
 WORKLOAD = "workload.json"
-WRONG_RESULTS, INTERRUPTED = 5, 128
-PERMANENT = (2, 3)
-"""Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
-LOST, MOST_LOST = 4, 2
-"""The exit code of a run of which a rank died or hung, and after how many of them a setting is not
-tried again: each may have waited for the timeout."""
+PERMANENT = (errors.UsageError.exit_code, errors.UnavailableError.exit_code)
+"""Exit codes of a run that would fail again."""
+MOST_LOST = 2
+"""After how many runs of which a rank died or hung a setting is not tried again: each may have
+waited for the timeout."""
 _LINE = 72
 """Columns of a line about a failed round, after the percentage. The result has the whole error."""
 STOP_S = 60.0
@@ -205,7 +205,7 @@ def run_missing_rounds(
         code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := read_complete(attempt):
             rounds[setting, number] = run
-        lost[setting] += code == LOST
+        lost[setting] += code == errors.RankError.exit_code
         if code in PERMANENT or lost[setting] == MOST_LOST:
             unmeasurable.add(setting)
         advance(1.0)
@@ -250,13 +250,13 @@ def run_once(
     except BaseException:
         _stop(process)
         raise
-    if process.returncode > INTERRUPTED:
-        number = process.returncode - INTERRUPTED
+    if process.returncode > errors.SIGNALLED:
+        number = process.returncode - errors.SIGNALLED
         raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
     if not process.returncode:
         return 0, ""
     failure = _error_message(lines) or f"exit code {process.returncode}"
-    if process.returncode != WRONG_RESULTS:
+    if process.returncode != errors.WrongResultError.exit_code:
         text = f"{failure}\nexit code {process.returncode}\n"
         (folder.parent / FAILURE).write_text(text, encoding="utf-8")
     return process.returncode, failure

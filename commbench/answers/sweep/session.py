@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.answers.sweep import result as results
@@ -15,6 +14,7 @@ from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.ranking import is_beside, varied_fields
 from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.settings import Setting
+from commbench.launch import devices
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
 from commbench.plan.plan import Plan
@@ -22,12 +22,10 @@ from commbench.plan.workload import make_workload
 from commbench.results.files import write_workload
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.launched_ranks import NOTHING_MEASURED
+from commbench.runner.option import require_label
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count
 from commbench.validation import require_within
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Capabilities
 
 Notify = Callable[[str], None]
 """Receives a line about what happens. Progress is not among them: the sweep shows that itself."""
@@ -53,8 +51,6 @@ class SweepOptions:
             hint = f"write a number from 1 to {swept.MOST_ROUNDS}; use 3 or more"
             raise errors.UsageError(f"--rounds is {self.rounds}", hint)
         if self.label is not None:
-            from commbench.runner.option import require_label
-
             require_label(self.label)
         _require_exportable(self.export)
 
@@ -120,17 +116,15 @@ def _nccl_version() -> tuple[int, ...]:
 
 
 def _make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
-    from commbench.launch.devices import choose_target, detect_capabilities, import_torch
-
-    import_torch()
+    devices.import_torch()
     from commbench.worker.groups import make_nccl_options
 
     swept.require_interpreters(options.settings, notify)
-    capabilities = detect_capabilities()
+    capabilities = devices.detect_capabilities()
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)
     for setting, run in zip(options.settings, runs, strict=True):
-        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
+        target = devices.choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
             swept.require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)
@@ -166,16 +160,14 @@ def _make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
 
 
 def _on_one_device(
-    runs: Sequence[RunOptions], capabilities: Capabilities
+    runs: Sequence[RunOptions], capabilities: devices.Capabilities
 ) -> tuple[RunOptions, ...]:
     """The runs; where their backends have different default devices, all on one that they have in
     common: NCCL and gloo both on GPUs."""
-    from commbench.launch.devices import find_common_device
-
     backends = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
     if any(run.device for run in runs):
         return tuple(runs)
-    device = find_common_device(capabilities, backends)
+    device = devices.find_common_device(capabilities, backends)
     return tuple(replace(run, device=device) for run in runs)
 
 
@@ -212,7 +204,7 @@ def _run(
     except errors.Interrupted as stopped:
         errors.ignore_interruptions()
         hint = f"`commbench sweep --resume {folder}` continues it"
-        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.signal_number)
         # A run may complete after the signal.
         rounds |= runner.read_rounds(sweep, folder)
         error.run = results.make_result(sweep, folder, rounds) if rounds else None
