@@ -186,11 +186,6 @@ def find_trend(
     return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), history.accepted())
 
 
-def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
-    """The runs whose points count in series, in order."""
-    return sorted({p.run for each in fitted for p in each.series.points}, key=_order)
-
-
 def _order(run: HistoryRun) -> tuple[str, int]:
     return run.placed, run.id
 
@@ -211,7 +206,7 @@ def find_changes(
 ) -> Iterator[Change]:
     """The steps of the series of one system, those together that are in one direction and may be at
     one time; the clearest step of a change tells its time."""
-    runs = runs_of(fitted)
+    runs = sorted({p.run for each in fitted for p in each.series.points}, key=_order)
     places = {run.id: number for number, run in enumerate(runs)}
     rest = [
         RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))

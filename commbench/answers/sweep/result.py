@@ -20,7 +20,7 @@ from commbench.results.files import replace_file, write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.stats import Estimate
-from commbench.units import GB, MICRO, seven_digits
+from commbench.units import GB, MICRO, scaled
 from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ class SweepResult(Result, view="answers.sweep.document"):
             yield (
                 *(getattr(each.case, name) for name in KEY),
                 each.setting.name,
-                *(_scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
-                _scaled(each.row.busbw, GB) if each.estimate else None,
-                *(_scaled(value, 1) for value in each.ratio or _UNKNOWN),
+                *(scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
+                scaled(each.row.busbw, GB) if each.estimate else None,
+                *map(scaled, each.ratio or _UNKNOWN),
                 each.verdict,
                 each.row.measurement.status,
                 each.reason,
@@ -171,11 +171,6 @@ class SweepResult(Result, view="answers.sweep.document"):
 
 
 _UNKNOWN = (None, None, None)
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    """A value in a unit, with seven digits."""
-    return None if value is None else seven_digits(value / unit)
 
 
 def load_sweep(sweep: str | Path) -> SweepResult:
