@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.api.runs import *  # noqa: F403
 from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
 from commbench.errors import UsageError, wrong_value
 from commbench.results import schema
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
     from commbench.api.measuring import measure, pairs, replay, run, run_options, soak
-    from commbench.api.runs import *  # noqa: F403
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
     from commbench.runner.planning import plan_run
@@ -47,9 +47,6 @@ __all__ = [
     "workload",
 ]  # fmt: skip
 _LAZY = {
-    "api.runs": (
-        "explain", "export", "frame", "import_results", "list_runs", "load", "plot", "report",
-    ),
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
     "api.measuring": ("measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),
