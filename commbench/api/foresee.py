@@ -10,6 +10,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.answers.cost import observations
+from commbench.answers.cost.machine import WARNING, Machine, read_machine, write_machine
+from commbench.answers.cost.predict import Projection, Request, project
+from commbench.answers.cost.selection import Source, fit_machine, parse_leave_out
+from commbench.answers.expect.curves import PUBLISHED, published_of
 from commbench.api.runs import hints_for, ignore, load_one_of, load_rows
 from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
@@ -24,9 +29,6 @@ from commbench.validation import require_within
 
 if TYPE_CHECKING:
     from commbench.answers.advise.advice import AdviceReport
-    from commbench.answers.cost.machine import Machine
-    from commbench.answers.cost.predict import Projection
-    from commbench.answers.cost.selection import Source
     from commbench.api.runs import AnyRun
 
 
@@ -53,9 +55,6 @@ def fit_model(
     Raises UsageError for runs of different machines, UnavailableError where there is nothing to
     fit, RecordsError for a file that cannot be read.
     """
-    from commbench.answers.cost.machine import write_machine
-    from commbench.answers.cost.selection import fit_machine, parse_leave_out
-
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
     if not runs:
@@ -84,11 +83,6 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
-    from commbench.answers.cost import observations
-    from commbench.answers.cost.machine import WARNING
-    from commbench.answers.cost.selection import Source
-    from commbench.answers.expect.curves import PUBLISHED, published_of
-
     if isinstance(run, str) and run.startswith(PUBLISHED):
         return Source(run, observations.observe_curves(published_of(run.removeprefix(PUBLISHED))))
     if isinstance(run, (str, Path)) and (columns := observations.table_columns(Path(run))):
@@ -123,10 +117,6 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    from commbench.answers.cost.machine import Machine, read_machine
-    from commbench.answers.cost.predict import Request, project
-    from commbench.answers.expect.curves import PUBLISHED
-
     if isinstance(machine, str) and machine.startswith(PUBLISHED):
         is_one = isinstance(op, str) and "," not in op
         found: Any = fit_model(machine, op=str(op) if is_one else None)

@@ -34,12 +34,7 @@ MOST_IN_ANNOTATION = 5
 """GitHub shows ten annotations of a step: one per rule is enough."""
 WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
 """The outcomes of rules, in the order in which they are shown."""
-_SAID = {
-    FAIL: "failed",
-    LIKELY: "likely passed",
-    PASS: "passed",
-    NOT_MEASURED: "cannot be judged",
-}
+_SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
 _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
