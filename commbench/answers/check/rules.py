@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
-from commbench.errors import RecordsError, UsageError, wrong_value
+from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
-from commbench.results.files import why_unreadable
+from commbench.results.files import read_whole
 from commbench.stats import Estimate
 from commbench.units import LARGEST_SIZE, parse_size_range
 from commbench.validation import brief, choose, is_within_limits
@@ -324,12 +324,9 @@ def _make_rules(table: Any) -> list[Rule]:
 
 def _toml(path: Path) -> dict[str, Any]:
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    if why := why_unreadable(path, _LARGEST_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", "give a TOML file")
+    content = read_whole(path, _LARGEST_BYTES, "give a TOML file")
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
+        values: dict[str, Any] = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
             f"{path} is not valid TOML: {error}",

@@ -29,7 +29,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
 from commbench.errors import Interrupted, RecordsError, unwritable_error
-from commbench.results.files import path_exists, replace_file, why_unreadable
+from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Run
@@ -111,10 +111,9 @@ def read_sweep(folder: Path) -> Sweep:
     if not path_exists(path):
         hint = "name its folder or its label: `commbench list` lists sweeps"
         raise RecordsError(f"there is no sweep {str(folder)!r}", hint)
-    if why := why_unreadable(path, LARGEST_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
+    content = read_whole(path, LARGEST_BYTES, "name the folder of a sweep")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(content.decode())
         if values.pop("format") != FORMAT:
             raise ValueError("its format is unknown")
         values["settings"] = [
@@ -126,11 +125,9 @@ def read_sweep(folder: Path) -> Sweep:
         sweep = build(Sweep, values)
         _require_valid(sweep)
         return sweep
-    except OSError as error:
-        why, hint = f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        why, hint = f"{path} describes no sweep: {error}", "start a new sweep"
-    raise RecordsError(why, hint)
+        why = f"{path} describes no sweep: {error}"
+        raise RecordsError(why, "start a new sweep") from None
 
 
 def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
