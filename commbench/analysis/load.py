@@ -22,7 +22,7 @@ from commbench.analysis.columns import (
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, path_exists, reading
@@ -78,6 +78,13 @@ class LoadedRun(NamedTuple):
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with all columns."""
         return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
+
+
+def require_run(run: Any) -> schema.Run | LoadedRun:
+    """The same run; UsageError for what is none."""
+    if not isinstance(run, schema.Run | LoadedRun):
+        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
+    return run
 
 
 def as_loaded_run(run: schema.Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:

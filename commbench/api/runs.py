@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import UsageError, wrong_value
+from commbench.errors import UsageError
 from commbench.plan.links import parse_peak
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
@@ -172,12 +172,12 @@ def hints_for(
 
 def load_one_of(run: AnyRun, hints: ImportHints, notify: Callable[[str], None]) -> Run:
     """A run as `load` has it; of several, of which the hints may describe another."""
-    from commbench.analysis.load import open_run, require_samples
+    from commbench.analysis.load import open_run, require_run, require_samples
 
     if isinstance(run, Run):
         return run
     if not isinstance(run, (str, Path)):
-        return Run(*require_samples(_require_run(run)))
+        return Run(*require_samples(require_run(run)))
     return Run(*open_run(run_folder.find_run(str(run), notify), hints))
 
 
@@ -332,21 +332,12 @@ def load_rows(
     """A run with its rows, also those of a results.csv, and these of COLUMNS, by default all.
     `hints` describe another tool's file, `notify` is that of `load`."""
     from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run, load
+    from commbench.analysis.load import as_loaded_run, load, require_run
 
     wanted = COLUMNS if columns is None else columns
     if not isinstance(run, (str, Path)):
-        return as_loaded_run(_require_run(run), wanted)
+        return as_loaded_run(require_run(run), wanted)
     return load(run_folder.find_run(str(run), notify), wanted, hints)
-
-
-def _require_run(run: Any) -> schema.Run | LoadedRun:
-    """The same run; UsageError for what is none."""
-    from commbench.analysis.load import LoadedRun
-
-    if not isinstance(run, schema.Run | LoadedRun):
-        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
-    return run
 
 
 def report(

@@ -34,7 +34,7 @@ from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.readers.lines import read_cells, table_lines
 from commbench.readers.source import parse_source
-from commbench.results.files import is_file, read_whole, why_unreadable
+from commbench.results.files import read_whole, reading
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.stats import Estimate, collect
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
@@ -222,14 +222,12 @@ ROUNDED = 1.001
 def table_columns(path: Path) -> set[str]:
     """The columns of a table of published figures; none for any other file, such as the
     results.csv of a run."""
-    if not is_file(path) or why_unreadable(path):
-        return set()
     try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            head = parse_source(str(path), file.read(_HEAD_BYTES))
-    except OSError:
+        with reading(path, _HINT) as file:
+            head = file.read(_HEAD_BYTES).decode("utf-8-sig", "replace")
+    except RecordsError:
         return set()
-    names = read_cells(table_lines(head)[:1])
+    names = read_cells(table_lines(parse_source(str(path), head))[:1])
     is_of_run = {"status", "dtype"} <= set(names)
     is_table = len(names) > 2 and len({*NEEDED, *FIGURES} & set(names)) > 1
     return set(names) if is_table and not is_of_run else set()

@@ -12,8 +12,7 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.answers.history import records
-from commbench.answers.history.records import HistoryRun, Point, Series, System
+from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
 from commbench.answers.history.steps import ALPHA, Fit, Segment, find_steps
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
@@ -162,7 +161,7 @@ class Trend(Result, view="answers.history.document", rows="series"):
 
     @cached_property
     def _form(self) -> str:
-        return records.short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
+        return short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
 
     def as_json(self) -> dict[str, Any]:
         """Without the runs, whose times the points have."""

@@ -13,7 +13,6 @@ from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
 from commbench.answers.sweep import ranking, runner
-from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
 from commbench.results.files import replace_file, write_new
@@ -58,9 +57,9 @@ class SweepResult(Result, view="answers.sweep.document"):
 
     path: Path
     """The folder of the sweep."""
-    sweep: Sweep
+    sweep: runner.Sweep
     """Its settings, number of rounds and tolerance."""
-    settings: tuple[SettingResult, ...]
+    settings: tuple[runner.SettingResult, ...]
     """What was measured under each setting, in the order of the sweep."""
     cases: tuple[ranking.SweepPoint, ...]
     """Each case under all settings, in the order of the plan."""
@@ -187,7 +186,7 @@ def load_sweep(sweep: str | Path) -> SweepResult:
     return make_result(found, folder, rounds)
 
 
-def make_result(sweep: Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
+def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
     """The result of a sweep from the rounds that are complete."""
     results = runner.make_results(sweep, folder, rounds)
     return SweepResult(folder, sweep, results, ranking.make_points(results, sweep.tolerance))

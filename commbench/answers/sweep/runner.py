@@ -28,7 +28,6 @@ from commbench import errors
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
-from commbench.errors import Interrupted, RecordsError, unwritable_error
 from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
@@ -102,7 +101,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     try:
         replace_file(folder / SWEEP, f"{text}\n")
     except OSError as error:
-        raise unwritable_error(folder / SWEEP, error) from None
+        raise errors.unwritable_error(folder / SWEEP, error) from None
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -110,7 +109,7 @@ def read_sweep(folder: Path) -> Sweep:
     path = folder / SWEEP
     if not path_exists(path):
         hint = "name its folder or its label: `commbench list` lists sweeps"
-        raise RecordsError(f"there is no sweep {str(folder)!r}", hint)
+        raise errors.RecordsError(f"there is no sweep {str(folder)!r}", hint)
     content = read_whole(path, LARGEST_BYTES, "name the folder of a sweep")
     try:
         values = json.loads(content.decode())
@@ -127,7 +126,7 @@ def read_sweep(folder: Path) -> Sweep:
         return sweep
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         why = f"{path} describes no sweep: {error}"
-        raise RecordsError(why, "start a new sweep") from None
+        raise errors.RecordsError(why, "start a new sweep") from None
 
 
 def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
@@ -249,7 +248,7 @@ def run_once(
         raise
     if process.returncode > errors.SIGNALLED:
         number = process.returncode - errors.SIGNALLED
-        raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
+        raise errors.Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
     if not process.returncode:
         return 0, ""
     failure = _error_message(lines) or f"exit code {process.returncode}"

@@ -12,8 +12,6 @@ from commbench.answers.sweep import result as results
 from commbench.answers.sweep import runner
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.ranking import is_beside, varied_fields
-from commbench.answers.sweep.result import SweepResult
-from commbench.answers.sweep.settings import Setting
 from commbench.launch import devices
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
@@ -35,7 +33,7 @@ Notify = Callable[[str], None]
 class SweepOptions:
     """The options of `commbench sweep`."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[swept.Setting, ...]
     runs: tuple[RunOptions, ...]
     """The options of `commbench run` under each setting."""
     rounds: int = 3
@@ -55,7 +53,7 @@ class SweepOptions:
         _require_exportable(self.export)
 
 
-def start(options: SweepOptions, notify: Notify) -> SweepResult:
+def start(options: SweepOptions, notify: Notify) -> results.SweepResult:
     """Carry out a new sweep.
 
     Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
@@ -75,7 +73,7 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
 def resume(
     text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
     rounds: int | None = None, plots: bool = True,
-) -> SweepResult:  # fmt: skip
+) -> results.SweepResult:  # fmt: skip
     """Carry out the missing rounds of the sweep in a folder, or of a name under results/, or more
     `rounds`; draw it with `plots`. Raises as `start` does, and RecordsError where there is none."""
     folder = find_sweep(text) or Path(text)
@@ -171,7 +169,7 @@ def _on_one_device(
     return tuple(replace(run, device=device) for run in runs)
 
 
-def _require_one_case(setting: Setting, plan: Plan) -> None:
+def _require_one_case(setting: swept.Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
     varied = varied_fields([setting])
@@ -187,7 +185,7 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
 
 def _run(
     sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, notify: Notify
-) -> SweepResult:
+) -> results.SweepResult:
     """Run what is missing of a sweep, then draw and export all its results."""
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
