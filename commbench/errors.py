@@ -25,6 +25,8 @@ from typing import Any
 GATE_FAILS, NO_VERDICT_REACHED, DEFECT = 1, 7, 70
 """Exit codes that are no CommbenchError: a run breaks a rule; too little is known to say so or not;
 commbench itself fails (EX_SOFTWARE of sysexits.h)."""
+SIGNALLED = 128
+"""The exit code of what a signal stopped is this, plus the signal's number."""
 
 
 class CommbenchError(Exception):
@@ -140,7 +142,8 @@ class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an err
         self, message: str, hint: str = "", details: str = "", *, signal_number: int = 2
     ) -> None:
         super().__init__(message, hint, details)
-        self.exit_code = 128 + signal_number
+        self.signal_number = signal_number
+        self.exit_code = SIGNALLED + signal_number
 
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -224,6 +224,11 @@ def seven_digits(value: float) -> float:
     return float(f"{value:.7g}")
 
 
+def scaled(value: float | None, unit: float = 1.0) -> float | None:
+    """A value in a unit, with these digits; None for an unknown one."""
+    return None if value is None else seven_digits(value / unit)
+
+
 def format_time(seconds: float) -> str:
     """A duration with three digits: `42.1 us`, `200 ms`, `1.08 s`; `0`."""
     if not seconds:

@@ -4,14 +4,12 @@ After a change of the options: `python tests/api_keywords.py`.
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 from commbench.api import measuring, sweeping
 from commbench.runner.run_options import RUN_OPTIONS
 
 FILE = Path(sweeping.__file__).with_name("keywords.py")
-INDENTS = {"initial_indent": "    ", "subsequent_indent": "    "}
 HEAD = '''\
 """The types of the keywords of functions that take options of a run, for type checkers and editors.
 
@@ -33,32 +31,34 @@ if TYPE_CHECKING:
 
 def source() -> str:
     """The content of the file: a class for each set of functions that take the same options, named
-    by the others, and one for each function."""
+    by the others, and one for each function. A class has those of the options of larger sets as
+    its bases."""
     users = sorted(measuring.KEYWORDS, key=lambda user: len(measuring.KEYWORDS[user]))
-    content: dict[str, dict[str, str]] = {}
+    content: dict[frozenset[str], dict[str, str]] = {}
     for option, entry in RUN_OPTIONS.items():
-        others = [user for user in users if option not in measuring.KEYWORDS[user]]
-        if len(others) < len(users):
-            name = f"_Not{''.join(map(str.title, others))}" if others else "_All"
-            content.setdefault(name, {})[option] = entry.annotation
-    text = HEAD
-    for name, options in content.items():
-        text += f"\n\nclass {name}(TypedDict, total=False):\n"
-        text += "".join(f"    {option}: {kind}\n" for option, kind in options.items())
+        if own := frozenset(user for user in users if option in measuring.KEYWORDS[user]):
+            content.setdefault(own, {})[option] = entry.annotation
+    text, names = HEAD, {}
+    for own in sorted(content, key=len, reverse=True):
+        others = "".join(user.title() for user in users if user not in own)
+        name = f"_Not{others}" if others else "_All"
+        text += _head(name, _bases(own, names))
+        text += "".join(f"    {option}: {kind}\n" for option, kind in content[own].items())
+        names[own] = name
     for user in users:
-        made = user.title()
-        rest, bases = {*measuring.KEYWORDS[user]}, []
-        for name in reversed(content):  # first the classes of functions
-            if rest.issuperset(content[name]):
-                bases.append(name)
-                rest -= content[name].keys()
-        content[made] = dict.fromkeys(measuring.KEYWORDS[user], "")
-        head = f"class {made}({', '.join(bases)}, total=False):"
-        if len(head) > 100:
-            head = textwrap.fill(f"{', '.join(bases)}, total=False", 100, **INDENTS)
-            head = f"class {made}(\n{head}\n):  # fmt: skip"
-        text += f'\n\n{head}\n    """The options of a run that `{user}` takes as keywords."""\n'
+        text += _head(user.title(), _bases(frozenset([user]), names))
+        text += f'    """The options of a run that `{user}` takes as keywords."""\n'
     return text
+
+
+def _bases(own: frozenset[str], names: dict[frozenset[str], str]) -> list[str]:
+    """The classes of options that all these functions take, without the bases of such classes."""
+    wider = [users for users in names if own <= users]
+    return [names[users] for users in wider if not any(other < users for other in wider)]
+
+
+def _head(name: str, bases: list[str]) -> str:
+    return f"\n\nclass {name}({', '.join([*bases] or ['TypedDict'])}, total=False):\n"
 
 
 if __name__ == "__main__":

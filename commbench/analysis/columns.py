@@ -18,7 +18,7 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
 from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import Estimate, known
-from commbench.units import GB, MICRO, format_known_time, seven_digits
+from commbench.units import GB, MICRO, format_known_time, scaled
 from commbench.validation import by_name
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
@@ -50,9 +50,7 @@ class Column(NamedTuple):
 
     def as_written(self, value: Any) -> Any:
         """A value as it is in results.csv: in the column's unit and with seven digits."""
-        if self.kind != NUMBER or value is None:
-            return value
-        return seven_digits(value / self.unit)
+        return scaled(value, self.unit) if self.kind == NUMBER else value
 
 
 _SI_NAMES = {"_us": "_s", "_GBps": "_bytes_per_s"}

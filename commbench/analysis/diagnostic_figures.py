@@ -24,13 +24,12 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import OPERATIONS
 from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
-from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
+from commbench.results.schema import PRECISION, Batch, RankTimes, RunHeader, is_imported
 from commbench.stats import collect
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.results.records import RankInfo
-    from commbench.results.schema import RunHeader
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from itertools import chain
 from math import inf, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from commbench.analysis.statistics import summarise
+from commbench.analysis.statistics import Summary, summarise
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
@@ -45,7 +45,6 @@ from commbench.stats import Estimate, collect, combine, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.analysis.statistics import Summary
     from commbench.plan.case import Case
     from commbench.plan.links import Peak
     from commbench.results.records import Numerics

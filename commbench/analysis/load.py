@@ -22,7 +22,7 @@ from commbench.analysis.columns import (
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, path_exists, reading
@@ -78,6 +78,13 @@ class LoadedRun(NamedTuple):
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with all columns."""
         return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
+
+
+def require_run(run: Any) -> schema.Run | LoadedRun:
+    """The same run; UsageError for what is none."""
+    if not isinstance(run, schema.Run | LoadedRun):
+        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
+    return run
 
 
 def as_loaded_run(run: schema.Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
@@ -227,12 +234,10 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     return import_run(path, hints)
 
 
-def require_another_tool(
-    runs: Collection[Any], ranks: int | None = None, op: str | None = None, dtype: str | None = None
-) -> None:
-    """Raise UsageError where one of these describes another tool's file, and all runs are of
-    commbench. What reads a run says that there is none."""
-    given = {"--ranks": ranks, "--op": op, "--dtype": dtype}
+def require_another_tool(runs: Collection[Any], hints: ImportHints) -> None:
+    """Raise UsageError where `ranks`, `op` or `dtype` describes another tool's file, and all runs
+    are of commbench. What reads a run says that there is none."""
+    given = {"--ranks": hints.ranks, "--op": hints.operation, "--dtype": hints.dtype}
     option = next((name for name, value in given.items() if value is not None), "")
     if not option or any(isinstance(run, LoadedRun) for run in runs):
         return

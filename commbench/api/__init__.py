@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import Run, ignore, load_rows, require_another_tool, texts
+from commbench.api.runs import *  # noqa: F403
+from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
 from commbench.errors import UsageError, wrong_value
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
     from commbench.api.measuring import measure, pairs, replay, run, run_options, soak
-    from commbench.api.runs import *  # noqa: F403
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
     from commbench.runner.planning import plan_run
@@ -47,9 +47,6 @@ __all__ = [
     "workload",
 ]  # fmt: skip
 _LAZY = {
-    "api.runs": (
-        "explain", "export", "frame", "import_results", "list_runs", "load", "plot", "report",
-    ),
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
     "api.measuring": ("measure", "pairs", "replay", "run", "run_options", "soak"),
     "runner.planning": ("plan_run",),
@@ -159,9 +156,8 @@ def compare(
     from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
-    require_another_tool((a, b), ranks, op, dtype)
-    read = partial(load_rows, ranks=ranks, op=op, dtype=dtype, notify=notify)
-    first, second = (read(run, comparison.COMPARED) for run in (a, b))
+    hints = hints_for((a, b), ranks, op, dtype)
+    first, second = (load_rows(run, comparison.COMPARED, hints, notify) for run in (a, b))
     comparison.require_two_runs(first, second)
     found = comparison.compare(first, second, within)
     for side in (found.a, found.b):
@@ -231,10 +227,8 @@ def check(
     elif not all(isinstance(rule, Rule) for rule in rules):
         raise wrong_value(rules, "are no rules", "give a TOML file, or limits such as --max-time")
     others = [] if against in (None, HISTORY) else [against]
-    require_another_tool([run, *others], ranks, op, dtype)
-    read = partial(
-        load_rows, columns=comparison.CHECKED, ranks=ranks, op=op, dtype=dtype, notify=notify
-    )
+    hints = hints_for([run, *others], ranks, op, dtype)
+    read = partial(load_rows, columns=comparison.CHECKED, hints=hints, notify=notify)
     checked = read(run)
     hardware = None
     if expect is not None:

@@ -10,7 +10,12 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import ignore, load_one_of, load_rows, require_another_tool
+from commbench.answers.cost import observations
+from commbench.answers.cost.machine import WARNING, Machine, read_machine, write_machine
+from commbench.answers.cost.predict import Projection, Request, project
+from commbench.answers.cost.selection import Source, fit_machine, parse_leave_out
+from commbench.answers.expect.curves import PUBLISHED, published_of
+from commbench.api.runs import hints_for, ignore, load_one_of, load_rows
 from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
@@ -24,9 +29,6 @@ from commbench.validation import require_within
 
 if TYPE_CHECKING:
     from commbench.answers.advise.advice import AdviceReport
-    from commbench.answers.cost.machine import Machine
-    from commbench.answers.cost.predict import Projection
-    from commbench.answers.cost.selection import Source
     from commbench.api.runs import AnyRun
 
 
@@ -53,9 +55,6 @@ def fit_model(
     Raises UsageError for runs of different machines, UnavailableError where there is nothing to
     fit, RecordsError for a file that cannot be read.
     """
-    from commbench.answers.cost.machine import write_machine
-    from commbench.answers.cost.selection import fit_machine, parse_leave_out
-
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
     if not runs:
@@ -84,11 +83,6 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
-    from commbench.answers.cost import observations
-    from commbench.answers.cost.machine import WARNING
-    from commbench.answers.cost.selection import Source
-    from commbench.answers.expect.curves import PUBLISHED, published_of
-
     if isinstance(run, str) and run.startswith(PUBLISHED):
         return Source(run, observations.observe_curves(published_of(run.removeprefix(PUBLISHED))))
     if isinstance(run, (str, Path)) and (columns := observations.table_columns(Path(run))):
@@ -99,8 +93,7 @@ def _open(
                 "least as wide as theirs."
             )
         return Source(Path(run).stem, observations.read_published(Path(run)))
-    ranks, op, dtype, *_ = hints
-    loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    loaded = load_rows(run, hints=hints, notify=notify)
     schema.tell_incomplete(loaded, notify)
     return Source(loaded.name, observations.observe(loaded, ranks_per_node, notes), loaded.header)
 
@@ -124,10 +117,6 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    from commbench.answers.cost.machine import Machine, read_machine
-    from commbench.answers.cost.predict import Request, project
-    from commbench.answers.expect.curves import PUBLISHED
-
     if isinstance(machine, str) and machine.startswith(PUBLISHED):
         is_one = isinstance(op, str) and "," not in op
         found: Any = fit_model(machine, op=str(op) if is_one else None)
@@ -207,8 +196,8 @@ def advise(
         from commbench.views.draw import require_ending
 
         require_ending(Path(output))
-    require_another_tool(runs, ranks, op, dtype)
-    found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
+    hints = hints_for(runs, ranks, op, dtype)
+    found = [_load(run, hints, notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
         from commbench.answers.advise.document import advice_picture
@@ -218,14 +207,14 @@ def advise(
     return report
 
 
-def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
+def _load(run: AnyRun, hints: ImportHints, notify: Callable[[str], None]) -> list[schema.Run]:
     """A run; of a sweep, the runs of its settings."""
     from commbench.answers.sweep.result import load_sweep
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         return [found for each in load_sweep(folder).settings if (found := each.run)]
-    one = load_one_of(run, **how)
-    schema.tell_incomplete(one, how["notify"])
+    one = load_one_of(run, hints, notify)
+    schema.tell_incomplete(one, notify)
     return [one]
 
 

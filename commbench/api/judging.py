@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from commbench.analysis.environment import ALGORITHMS
 from commbench.answers.expect import curves, expectation
 from commbench.answers.expect.bound import Call
-from commbench.api.runs import export, ignore, load_rows, require_another_tool
+from commbench.api.runs import export, hints_for, ignore, load_rows
 from commbench.errors import Interrupted, UsageError, wrong_value
 from commbench.plan import links
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
@@ -24,12 +24,11 @@ from commbench.validation import choose, require_within
 if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
     from commbench.answers.check.rules import Rule
-    from commbench.answers.expect.curves import Curve, OnCurves
+    from commbench.answers.expect.curves import OnCurves
     from commbench.answers.expect.expectation import Answer
     from commbench.answers.fleet.fleet import FleetResult
     from commbench.answers.preflight.preflight import PreflightResult
     from commbench.api.runs import AnyRun
-    from commbench.plan.links import Hardware
     from commbench.runner.run_options import RunOptions
 
 
@@ -253,27 +252,22 @@ def expect_run(
     the curves of the run are written. `ranks` and `op` are those of `load`. Raises UsageError where
     a file has no curves.
     """
-    from commbench.answers.expect.curves import compare_run
-
-    require_another_tool([run], ranks, op)
-    loaded = load_rows(run, ranks=ranks, op=op, notify=notify)
-    curves = published_curves(published, notify)
+    loaded = load_rows(run, hints=hints_for([run], ranks, op), notify=notify)
+    known = published_curves(published, notify)
     part = None if tolerance is None else parse_tolerance(tolerance)
     if save_curve is not None:
         export(loaded, "curves", save_curve)
         notify(f"curves written to {save_curve}")
-    return compare_run(loaded, curves, part)
+    return curves.compare_run(loaded, known, part)
 
 
 def published_curves(
     files: str | Path | Sequence[str | Path], notify: Callable[[str], None] = ignore
-) -> tuple[Curve, ...]:
+) -> tuple[curves.Curve, ...]:
     """The curves of commbench, and those in files and runs. UsageError where one has none."""
-    from commbench.answers.expect.curves import curves_of, load_curves, read_curves
-
-    found = [*load_curves()]
+    found = [*curves.load_curves()]
     for file in [files] if isinstance(files, (str, Path)) else files:
-        own = read_curves(Path(file)) or curves_of(load_rows(file, notify=notify))
+        own = curves.read_curves(Path(file)) or curves.curves_of(load_rows(file, notify=notify))
         if not own:
             raise UsageError(
                 f"{file} has no curves: no plain calls on one host with known accelerators",
@@ -289,7 +283,7 @@ def expected_rules(
     published: str | Path | Sequence[str | Path],
     tolerance: str | float | None,
     notify: Callable[[str], None],
-) -> tuple[list[Rule], Hardware | None]:
+) -> tuple[list[Rule], links.Hardware | None]:
     """The rules of `check` for the hardware that `expect` describes, or for published curves, and
     that hardware. Raises UsageError for hardware that is not known."""
     from commbench.answers.check import expected

@@ -15,21 +15,17 @@ if TYPE_CHECKING:
     from torch.distributed import ReduceOp
 
 
-class _NotReplayPairs(TypedDict, total=False):
-    op: str | Sequence[str]
-    reduce_op: str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]
-    root: int
-    placement: str
-    rounding: str
-    tensors: str | int | Sequence[str | int]
-    form: str | Sequence[str] | None
-    calls: str | type | Sequence[str | type] | None
-    overlap: str | Sequence[str]
-    overlap_ratio: float | None
-    imbalance: str | Sequence[str]
+class _All(TypedDict, total=False):
+    check: bool
+    numerics: bool
+    data: str
+    warmup: int | None
+    seed: int
+    check_share: float | str | None
+    timeout: float
 
 
-class _NotReplay(TypedDict, total=False):
+class _NotReplay(_All, total=False):
     sizes: str | int | Sequence[int | str]
     dtype: str | torch.dtype | Sequence[str | torch.dtype]
     timing: str
@@ -42,28 +38,7 @@ class _NotReplay(TypedDict, total=False):
     window: int
 
 
-class _All(TypedDict, total=False):
-    check: bool
-    numerics: bool
-    data: str
-    warmup: int | None
-    seed: int
-    check_share: float | str | None
-    timeout: float
-
-
-class _NotReplayMeasure(TypedDict, total=False):
-    mesh: str
-    over: str | Sequence[str] | None
-    mesh_order: str
-    groups: str
-    group_size: int | None
-    group_stride: int | None
-    concurrency: str
-    workload: str | Path | None
-
-
-class _NotMeasure(TypedDict, total=False):
+class _NotMeasure(_All, total=False):
     open_groups: int
     step: str | Sequence[str] | None
     variant: str | Sequence[str]
@@ -78,18 +53,48 @@ class _NotMeasure(TypedDict, total=False):
     nccl_log: bool
 
 
-class _NotSoak(TypedDict, total=False):
+class _NotSoak(_All, total=False):
     iters: int | None
     precision: float | str
     budget: float
     order: str
 
 
-class _NotMeasureSweepSoak(TypedDict, total=False):
-    launches: int | None
+class _NotSweep(_All, total=False):
+    label: str | None
+    output: str | Path | None
 
 
-class _NotMeasureSweep(TypedDict, total=False):
+class _NotPairs(_All, total=False):
+    peak: str | None
+
+
+class _NotReplayPairs(_NotReplay, _NotPairs, total=False):
+    op: str | Sequence[str]
+    reduce_op: str | ReduceOp.RedOpType | Sequence[str | ReduceOp.RedOpType]
+    root: int
+    placement: str
+    rounding: str
+    tensors: str | int | Sequence[str | int]
+    form: str | Sequence[str] | None
+    calls: str | type | Sequence[str | type] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
+    imbalance: str | Sequence[str]
+
+
+class _NotReplayMeasure(_NotReplay, _NotMeasure, total=False):
+    mesh: str
+    over: str | Sequence[str] | None
+    mesh_order: str
+    groups: str
+    group_size: int | None
+    group_stride: int | None
+    concurrency: str
+    workload: str | Path | None
+
+
+class _NotMeasureSweep(_NotMeasure, _NotSweep, total=False):
     duration: float | str | None
     cycles: int | None
     resume: str | None
@@ -97,46 +102,29 @@ class _NotMeasureSweep(TypedDict, total=False):
     db: str | Path | None
 
 
-class _NotSweep(TypedDict, total=False):
-    label: str | None
-    output: str | Path | None
+class _NotMeasureSweepSoak(_NotSoak, _NotMeasureSweep, total=False):
+    launches: int | None
 
 
-class _NotPairs(TypedDict, total=False):
-    peak: str | None
-
-
-class Replay(
-    _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _All,
-    total=False
-):  # fmt: skip
+class Replay(_NotPairs, _NotMeasureSweepSoak, total=False):
     """The options of a run that `replay` takes as keywords."""
 
 
-class Measure(_NotPairs, _NotSweep, _NotSoak, _All, _NotReplay, _NotReplayPairs, total=False):
+class Measure(_NotSoak, _NotSweep, _NotReplayPairs, total=False):
     """The options of a run that `measure` takes as keywords."""
 
 
-class Pairs(
-    _NotSweep, _NotMeasureSweep, _NotMeasureSweepSoak, _NotSoak, _NotMeasure, _NotReplayMeasure,
-    _All, _NotReplay, total=False
-):  # fmt: skip
+class Pairs(_NotReplayMeasure, _NotMeasureSweepSoak, total=False):
     """The options of a run that `pairs` takes as keywords."""
 
 
-class Sweep(
-    _NotPairs, _NotSoak, _NotMeasure, _NotReplayMeasure, _All, _NotReplay, _NotReplayPairs,
-    total=False
-):  # fmt: skip
+class Sweep(_NotSoak, _NotReplayPairs, _NotReplayMeasure, total=False):
     """The options of a run that `sweep` takes as keywords."""
 
 
-class Soak(
-    _NotPairs, _NotSweep, _NotMeasureSweep, _NotMeasure, _NotReplayMeasure, _All, _NotReplay,
-    _NotReplayPairs, total=False
-):  # fmt: skip
+class Soak(_NotReplayPairs, _NotReplayMeasure, _NotMeasureSweep, total=False):
     """The options of a run that `soak` takes as keywords."""
 
 
-class Run(Soak, _NotMeasureSweepSoak, _NotSoak, total=False):
+class Run(_NotReplayPairs, _NotReplayMeasure, _NotMeasureSweepSoak, total=False):
     """The options of a run that `run` takes as keywords."""

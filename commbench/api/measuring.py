@@ -21,7 +21,7 @@ from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
 from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
-from commbench.runner.planning import RunListener
+from commbench.runner.planning import RunListener, find_rank_context, restored_process_state
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
 from commbench.validation import Annotation, as_path, readable
 
@@ -124,8 +124,6 @@ def run(**options: Unpack[keywords.Run]) -> Run:
 
 def _record(parsed: RunOptions) -> Run:
     """Carry out a run on ranks that are launched from here."""
-    from commbench.runner.planning import find_rank_context
-
     if context := find_rank_context(parsed):
         raise UsageError(
             f"{context.launcher} started this process as one of {context.world_size} ranks",
@@ -147,7 +145,6 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     Raises CommbenchError for whatever ended it, and for wrong results.
     """
     from commbench.runner import session
-    from commbench.runner.planning import restored_process_state
 
     with restored_process_state():
         recorded = session.run(options, listener)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commbench.errors import UsageError, wrong_value
+from commbench.errors import UsageError
 from commbench.plan.links import parse_peak
-from commbench.readers.source import ImportHints
+from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
@@ -16,14 +16,7 @@ from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import as_path, choose
 from commbench.views import formats
-from commbench.views.formats import (
-    HTML,
-    OWN_PAGE,
-    VIEW_OF_DOCUMENT,
-    Result,
-    View,
-    choose_format,
-)
+from commbench.views.formats import HTML, OWN_PAGE, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -162,29 +155,30 @@ def load(
     Raises RecordsError where there is no such run, or only a results.csv, which has no samples.
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
-    require_another_tool([run], ranks, op, dtype)
-    return load_one_of(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    return load_one_of(run, hints_for([run], ranks, op, dtype), notify)
 
 
-def require_another_tool(runs: Sequence[AnyRun], *hints: Any, **named: Any) -> None:
-    """Raise UsageError where `ranks`, `op` or `dtype` is given, and all runs are of commbench."""
-    from commbench.analysis import load
+def hints_for(
+    runs: Sequence[AnyRun], ranks: int | None, op: str | None, dtype: str | None = None
+) -> ImportHints:
+    """What describes other tools' files among these runs. UsageError where any of it is given, and
+    all runs are of commbench."""
+    from commbench.analysis.load import require_another_tool
 
-    load.require_another_tool(runs, *hints, **named)
+    hints = ImportHints(ranks, op, dtype)
+    require_another_tool(runs, hints)
+    return hints
 
 
-def load_one_of(
-    run: AnyRun, *, ranks: int | None, op: str | None, dtype: str | None,
-    notify: Callable[[str], None],
-) -> Run:  # fmt: skip
-    """A run as `load` has it; of several, of which the keywords may describe another."""
-    from commbench.analysis.load import open_run, require_samples
+def load_one_of(run: AnyRun, hints: ImportHints, notify: Callable[[str], None]) -> Run:
+    """A run as `load` has it; of several, of which the hints may describe another."""
+    from commbench.analysis.load import open_run, require_run, require_samples
 
     if isinstance(run, Run):
         return run
     if not isinstance(run, (str, Path)):
-        return Run(*require_samples(_require_run(run)))
-    return Run(*open_run(run_folder.find_run(str(run), notify), ImportHints(ranks, op, dtype)))
+        return Run(*require_samples(require_run(run)))
+    return Run(*open_run(run_folder.find_run(str(run), notify), hints))
 
 
 def list_runs() -> RunList:
@@ -332,31 +326,18 @@ def explain(
 def load_rows(
     run: AnyRun,
     columns: Collection[str] | None = None,
-    *,
-    ranks: int | None = None,
-    op: str | None = None,
-    dtype: str | None = None,
+    hints: ImportHints = NO_HINTS,
     notify: Callable[[str], None] = ignore,
 ) -> LoadedRun:
-    """A run with its rows, also those of a results.csv, and these of COLUMNS, by default all. The
-    keywords are those of `load`."""
+    """A run with its rows, also those of a results.csv, and these of COLUMNS, by default all.
+    `hints` describe another tool's file, `notify` is that of `load`."""
     from commbench.analysis.columns import COLUMNS
-    from commbench.analysis.load import as_loaded_run, load
+    from commbench.analysis.load import as_loaded_run, load, require_run
 
     wanted = COLUMNS if columns is None else columns
     if not isinstance(run, (str, Path)):
-        return as_loaded_run(_require_run(run), wanted)
-    hints = ImportHints(ranks, op, dtype)
+        return as_loaded_run(require_run(run), wanted)
     return load(run_folder.find_run(str(run), notify), wanted, hints)
-
-
-def _require_run(run: Any) -> schema.Run | LoadedRun:
-    """The same run; UsageError for what is none."""
-    from commbench.analysis.load import LoadedRun
-
-    if not isinstance(run, schema.Run | LoadedRun):
-        raise wrong_value(run, "is no run", "give a Run, or the path or the label of one")
-    return run
 
 
 def report(

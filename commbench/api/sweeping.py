@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.answers.sweep import session
 from commbench.answers.sweep.session import SweepOptions
-from commbench.answers.sweep.settings import make_settings
+from commbench.answers.sweep.settings import Setting, make_settings
 from commbench.api.measuring import takes_options
 from commbench.api.runs import ignore, texts
 from commbench.runner.planning import restored_process_state
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from commbench.answers.sweep.result import SweepResult
-    from commbench.answers.sweep.settings import Setting
     from commbench.api import keywords
 
 

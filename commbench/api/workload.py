@@ -10,6 +10,7 @@ from commbench.api.runs import ignore
 from commbench.errors import RecordsError, UsageError
 from commbench.plan import workload
 from commbench.plan.dtypes import find_dtype
+from commbench.results.files import is_workload, read_workload, write_workload
 from commbench.units import parse_size
 from commbench.validation import brief, require_known, require_within, with_known_keywords
 from commbench.views.formats import Result
@@ -64,8 +65,6 @@ def load(
     them. `name` is by default that of the file, or of the folder of several files. Raises
     RecordsError for a file that cannot be read, for traces without a common step, and for those
     of which no call has a size."""
-    from commbench.results.files import is_workload, read_workload
-
     _require_files(paths)
     first = Path(paths[0])
     if len(paths) == 1 and is_workload(first):
@@ -93,8 +92,6 @@ def load(
 @with_known_keywords
 def save(workload: workload.Workload, path: str | Path) -> None:
     """Write a workload into a new file; raises RecordsError where that is not possible."""
-    from commbench.results.files import write_workload
-
     write_workload(Path(path), workload)
 
 
@@ -179,7 +176,7 @@ def megatron(
 
 def _model(model: Any, dtype: str | None, ranks: int, **how: Any) -> Model:
     """The model that is meant; UsageError for what is none, and for ranks below 1."""
-    from commbench.workloads.models import Model, Transformer, find_model
+    from commbench.workloads.models import Model, Transformer, find_model, read_module
 
     require_within("ranks", ranks, 1, 1e7)
     if isinstance(model, Model):
@@ -187,8 +184,6 @@ def _model(model: Any, dtype: str | None, ranks: int, **how: Any) -> Model:
     if isinstance(model, str | Transformer):
         name = find_dtype(dtype or "float32").name
         return find_model(model, name) if isinstance(model, str) else model.model(name)
-    from commbench.workloads.models import read_module
-
     if not hasattr(model, "named_parameters"):
         raise UsageError(f"{brief(model)} is no model", "give a torch module, or a model's name")
     return read_module(model, **how)

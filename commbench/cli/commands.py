@@ -6,6 +6,7 @@ long to import as the whole help to print.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -20,8 +21,6 @@ from commbench.errors import UsageError, name_error
 from commbench.runner.option import SPECIAL_GROUPS, Option
 
 if TYPE_CHECKING:
-    import inspect
-
     from commbench.runner.run_options import RunOptions
 
 
@@ -209,15 +208,13 @@ def declared_commands() -> Mapping[str, Command]:
 
 def command(name: str) -> Any:
     """The command of that name, or the group of commands, as Typer's Click has it."""
-    from inspect import cleandoc
-
     declared = declared_commands()
     app = typer.Typer(add_completion=False, rich_markup_mode=None, help=COMMANDS[name])
     for path, entry in declared.items():
         group, _, word = path.partition(" ")
         if group == name:
             function, settings = make_function(path), entry.typer_settings
-            about, _, examples = cleandoc(function.__doc__ or "").partition("\b\n")
+            about, _, examples = inspect.cleandoc(function.__doc__ or "").partition("\b\n")
             context = HELP_SETTINGS | settings.get("context_settings", {})
             app.command(
                 word or name, cls=GroupedCommand, help=about, epilog=examples,
@@ -232,8 +229,6 @@ def command(name: str) -> Any:
 
 def make_function(name: str) -> Callable[..., None]:
     """The function of a command, such as `job slurm`, with the parameters that Typer reads."""
-    import inspect
-
     entry, words = declared_commands()[name], name.replace(" ", "_")
     module = import_module(f"commbench.cli.{entry.module}")
     carry_out = getattr(module, words, None) or getattr(module, f"{words}_")  # Python has `import`

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from commbench import api
 from commbench.cli.commands import Show
 from commbench.errors import NO_VERDICT_REACHED, UsageError
 from commbench.output.console import print_result, print_status
@@ -34,7 +35,6 @@ def compare(
     """
     import gc
 
-    from commbench import api
     from commbench.answers.compare.document import VIEW, Comparisons
     from commbench.views.draw import ENDINGS as PICTURES
     from commbench.views.draw import names_file
@@ -98,8 +98,6 @@ def check(show: Show, run: str, **given: Any) -> None:
     commbench check new --expect run --tolerance 10%
     commbench check new --against old --rules limits.toml --junit report.xml
     """
-    from commbench import api
-
     gate = api.check(run, **given, notify=print_status)
     show(gate)
     raise typer.Exit(gate.exit_code)
@@ -117,8 +115,6 @@ def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> Non
     commbench fleet --history                   the newest run of each node there
     commbench fleet n1=a.csv n2=b.csv n3=c.csv n4=d.csv
     """
-    from commbench import api
-
     found = api.fleet(*runs, output=output, **given, notify=print_status)
     show(found)
     raise typer.Exit(found.exit_code)
@@ -136,7 +132,6 @@ def advise(
     commbench advise ring tree                   runs of two settings
     commbench advise mine --params 7B -o buckets.png
     """
-    from commbench import api
     from commbench.views.draw import is_drawn
 
     picture = output if is_drawn(output, format) else None
@@ -189,8 +184,6 @@ def expect(
     commbench expect --gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s
     commbench expect --gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G
     """
-    from commbench import api
-
     if run is None:
         ranks = given.pop("ranks")
         if published or save_curve or ranks:
@@ -216,8 +209,6 @@ def env(show: Show) -> None:
     commbench env
     commbench env -o machine.json
     """
-    from commbench import api
-
     show(api.environment())
 
 
@@ -229,8 +220,6 @@ def doctor(show: Show, **given: Any) -> None:
     commbench doctor --seconds 240 --rounds 12 --nproc-per-node 4
     commbench doctor -o doctor.json       everything, for a ticket
     """
-    from commbench import api
-
     report = api.doctor(**given, notify=print_status)
     show(report)
     if report.trouble:

@@ -80,7 +80,7 @@ def main() -> NoReturn:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         _give_up_output()
-        code = 128 + signal.SIGPIPE
+        code = errors.SIGNALLED + signal.SIGPIPE
     except errors.CommbenchError as error:
         if isinstance(error, errors.Interrupted):
             errors.ignore_interruptions()

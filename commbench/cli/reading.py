@@ -7,10 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from commbench import api
+from commbench.api.runs import export_parts, hints_for, load_one_of, load_rows
 from commbench.cli.commands import Show
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
 from commbench.results.files import is_file, is_folder, write_new
+from commbench.results.run_folder import JOURNAL, find_newest, find_sweep, resume_command
+from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 from commbench.views.formats import JSON, choose_format
 from commbench.views.formats import show as show_result
 
@@ -23,8 +27,6 @@ def list_(show: Show) -> None:
     \b
     commbench list
     """
-    from commbench import api
-
     show(api.list_runs())
 
 
@@ -41,10 +43,7 @@ def show(
     commbench show mine --groups
     commbench show results/20261121-120000-sweep
     """
-    from commbench import api
     from commbench.answers.show.formats import NCCL_TESTS, require_format
-    from commbench.results.run_folder import JOURNAL, find_newest, find_sweep, resume_command
-    from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
@@ -79,7 +78,7 @@ def show(
         print_status(f"{condition}: {command}")
 
 
-def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -> None:
+def plot(runs: list[str], output: Path | None, peak: str | None, **given: Any) -> None:
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
@@ -88,15 +87,9 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     commbench plot results/ring --output ring.svg --peak 12.5GB/s
     commbench plot results/20261121-120000-sweep     a sweep, as `sweep` draws it
     """
-    from commbench import api
-    from commbench.api.runs import load_one_of, require_another_tool
-    from commbench.results.run_folder import find_newest, find_sweep
-    from commbench.results.schema import tell_incomplete
-
     runs = runs or [str(find_newest())]
-    require_another_tool(runs, **hints)
-    load: Any = partial(load_one_of, **hints, notify=print_status)
-    found: list[Any] = [find_sweep(run) or load(run) for run in runs]
+    hints = hints_for(runs, **given)
+    found: list[Any] = [find_sweep(run) or load_one_of(run, hints, print_status) for run in runs]
     for run in found:
         if isinstance(run, api.Run):
             tell_incomplete(run, print_status)
@@ -120,8 +113,6 @@ def explain(show: Show, what: str, **given: Any) -> None:
     commbench explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms \\
         --model machine.json
     """
-    from commbench import api
-
     show(api.explain(what, **given, notify=print_status))
 
 
@@ -132,8 +123,6 @@ def export(run: str, format: str | None, output: Path | None) -> None:
     commbench export results/mine --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
-    from commbench.api.runs import export_parts
-
     parts = export_parts(run, format, output, print_status)
     if output is not None:
         write_new(output, parts)
@@ -155,8 +144,6 @@ def import_(file: Path, **given: Any) -> None:
     commbench import nccl-tests.log --op all_reduce
     commbench import osu_allgather.txt --ranks 16 --label mpi
     """
-    from commbench import api
-
     run = api.import_results(file, **given)
     print_result(run.text())
     for note in run.header.environment["notes"]:
@@ -181,10 +168,7 @@ def report(
     commbench report results/20261121-120000-sweep -o sweep.html
     commbench report before after --format markdown      for a ticket
     """
-    from commbench import api
-    from commbench.api.runs import load_rows, require_another_tool
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
-    from commbench.results.run_folder import find_newest, find_sweep
 
     runs = runs or [str(find_newest())]
     is_check = any(given[name] for name in ("rules", *LIMITS))
@@ -193,12 +177,8 @@ def report(
     if output is None and format is None and sys.stdout.isatty():
         format = "markdown"
     write = partial(api.report, output=output, format=format)
-    hints = {name: given.pop(name) for name in FILE_HINTS}
-    require_another_tool(runs, **hints)
-
-    def find(run: str) -> Any:
-        return load_rows(run, **hints, notify=print_status)
-
+    hints = hints_for(runs, **{name: given.pop(name) for name in FILE_HINTS})
+    find = partial(load_rows, hints=hints, notify=print_status)
     if is_check:
         checked = find(runs[0])
         if given["against"] not in (None, "history"):

@@ -17,7 +17,7 @@ from commbench.output.text import fill
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.groups import parse_mesh
 from commbench.plan.workload import TOTALS, Workload
-from commbench.results.files import require_new
+from commbench.results.files import is_workload, require_new
 from commbench.units import format_count, parse_parameters, parse_size
 from commbench.views.formats import choose_format, print_or_write
 
@@ -167,8 +167,6 @@ def workload_show(show: Show, traces: list[Path], output: Path | None) -> None:
     commbench workload show rank0.json.gz rank1.json.gz --format json
     commbench workload show step.json -o step.html
     """
-    from commbench.results.files import is_workload
-
     if output is not None:
         require_new(output)
     if len(traces) == 1 and is_workload(traces[0]):

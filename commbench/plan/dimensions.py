@@ -20,12 +20,11 @@ from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_for
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import CONCURRENCY_CHOICES, group_choices
-from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
+from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES, Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.validation import brief, by_name
 
 if TYPE_CHECKING:
-    from commbench.plan.operation import Operation
     from commbench.plan.plan import Plan
 
 ISOLATED = "isolated"

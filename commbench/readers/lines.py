@@ -54,16 +54,16 @@ class Point(NamedTuple):
 
 def is_curves(source: SourceText) -> bool:
     """Whether the first line names a system and an operation."""
-    columns = {*_cells(_lines(source)[:1])}
+    columns = {*read_cells(table_lines(source)[:1])}
     return {"system", "operation"} <= columns or {"op_name", "num_gpus"} <= columns
 
 
-def _lines(source: SourceText) -> list[Line]:
-    """The lines that are no comments."""
+def table_lines(source: SourceText) -> list[Line]:
+    """The lines of a CSV file that are no comments."""
     return [line for line in source.lines if line.text and not line.text.startswith("#")]
 
 
-def _cells(lines: Sequence[Line]) -> list[str]:
+def read_cells(lines: Sequence[Line]) -> list[str]:
     """The cells of one line; none without one."""
     return [cell.strip() for cell in next(csv.reader(line.text for line in lines), [])]
 
@@ -73,8 +73,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     counts in nccl_perf, as for aiconfigurator. RecordsError for a line that is damaged, UsageError
     for a system that is not known."""
     collector = collector or RowCollector(source, NO_HINTS)
-    lines = _lines(source)
-    head = _cells(lines[:1])
+    lines = table_lines(source)
+    head = read_cells(lines[:1])
     columns = [NCCL_PERF.get(name, name) for name in head]
     is_perf = "op_name" in head
     if missing := [name for name in COLUMNS if name not in columns]:
@@ -92,7 +92,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    rows = [(line, _cells([line])) for line in lines[1:]]
+    rows = [(line, read_cells([line])) for line in lines[1:]]
     collector.read_rows(rows, add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")

@@ -17,7 +17,6 @@ from commbench.plan.cases import MOST_CASES
 from commbench.results import journal as lines
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
-from commbench.results.journal import CHECKSUM, verify
 from commbench.results.records import Check
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.samples import (
@@ -83,15 +82,15 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
     for number, line in _lines(journal):
         try:
             if is_quick and version == SCHEMA:
-                sealed = verify(line, crc)
+                sealed = lines.verify(line, crc)
                 if sealed is not None and reader.take_quickly(line):
                     crc = sealed
                     continue
             version, values = _parse(journal, number, line, version)
             if version >= schema.CHECKED_SINCE:
-                if verify(line, crc) is None:
+                if lines.verify(line, crc) is None:
                     raise ValueError("its checksum is not that of this line and those before it")
-                del values[CHECKSUM]
+                del values[lines.CHECKSUM]
             reader.checked &= version >= schema.CHECKED_SINCE
             crc = zlib.crc32(line, crc)
             reader.take(values)
@@ -196,7 +195,7 @@ class JournalReader:
         if not (found := lines.split_batch(line)) or self.end:
             return False
         samples, values = found
-        del values["kind"], values[CHECKSUM]
+        del values["kind"], values[lines.CHECKSUM]
         index = values.pop("case")
         before, batch = self._latest.get(index, (None, None))
         try:

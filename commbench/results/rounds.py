@@ -13,17 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from commbench.errors import RecordsError
+from commbench.results import schema
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
-from commbench.results.schema import (
-    COMPLETE,
-    IN_SWEEP,
-    UNFINISHED,
-    Measurement,
-    Run,
-    RunEnd,
-    worse_outcome,
-)
 
 _ROUND = re.compile(r"round-(\d+)")
 
@@ -39,38 +31,38 @@ def attempts(first: Path) -> list[Path]:
     return [path for path in (first, *again) if path.exists()]
 
 
-def read_round(setting: Path, number: int) -> Run | None:
+def read_round(setting: Path, number: int) -> schema.Run | None:
     """The complete run of a round; None where there is none."""
     every = attempts(round_folder(setting, number))
     return next(filter(None, map(read_complete, every)), None)
 
 
-def read_complete(folder: Path) -> Run | None:
+def read_complete(folder: Path) -> schema.Run | None:
     """The run in a folder; None where it cannot be read or did not end completely."""
     try:
         run = read_run(folder)
     except RecordsError:
         return None
-    return run if run.end is not None and run.end.status == COMPLETE else None
+    return run if run.end is not None and run.end.status == schema.COMPLETE else None
 
 
-def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
+def merge_rounds(runs: Mapping[int, schema.Run], name: str) -> schema.Run:
     """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
     case has its worst round's status."""
-    worst: dict[int, Measurement] = {}
+    worst: dict[int, schema.Measurement] = {}
     for number, measurement in ((n, m) for n, run in runs.items() for m in run.measurements):
         index = measurement.case.index
         earlier = worst[index].batches if index in worst else ()
         own = tuple(batch._replace(launch=number - 1) for batch in measurement.batches)
-        found = worse_outcome(worst.get(index), measurement)
+        found = schema.worse_outcome(worst.get(index), measurement)
         worst[index] = found._replace(batches=(*earlier, *own))
     measurements = tuple(worst[index] for index in sorted(worst))
     first, end = next(iter(runs.values())), [*runs.values()][-1].end
-    header = first.header._replace(label=name, launcher=IN_SWEEP)
+    header = first.header._replace(label=name, launcher=schema.IN_SWEEP)
     return first._replace(header=header, measurements=measurements, end=end)
 
 
-def read_setting(folder: Path) -> Run:
+def read_setting(folder: Path) -> schema.Run:
     """All complete rounds in the folder of a setting as one run, which is incomplete where the
     sweep asks for more; RecordsError where none is."""
     named = filter(None, (_ROUND.fullmatch(path.name) for path in folder.iterdir()))
@@ -84,7 +76,7 @@ def read_setting(folder: Path) -> Run:
     plan = found.header.plan.extended(len(runs))
     header, end = found.header._replace(plan=plan), found.end
     if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):
-        end = RunEnd(UNFINISHED, f"{len(runs)} of {asked} are complete")
+        end = schema.RunEnd(schema.UNFINISHED, f"{len(runs)} of {asked} are complete")
     starts = tuple(run.header.started for run in runs.values())
     return found._replace(
         path=str(folder), header=header, launches=len(runs), starts=starts, end=end

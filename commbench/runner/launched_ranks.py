@@ -16,7 +16,6 @@ from commbench import errors
 from commbench.errors import CommbenchError, RankError, RecordsError
 from commbench.launch import launchers
 from commbench.launch.devices import raise_nofile_limit
-from commbench.launch.launchers import NodeConfig, describe_failure
 from commbench.output.progress import restore_cursor
 from commbench.output.text import fill
 from commbench.plan.cases import require_ready_case
@@ -112,7 +111,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(tasks, context, report_hang)
     except Exception as caught:
-        error = describe_failure(caught, context.rank)
+        error = launchers.describe_failure(caught, context.rank)
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
             error.is_reporter = False
@@ -132,7 +131,7 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     """
     from commbench.launch.elastic import launch, start_method
 
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
+    nodes = launchers.NodeConfig(ranks_per_node=plan.world_size)
     method, _ = start_method(plan.device, nodes)
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")

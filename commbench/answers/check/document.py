@@ -10,27 +10,17 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    WAITED,
-    WAITED_SENTENCE,
-    waited_sentences,
-)
+from commbench.analysis.diagnostics import WAITED, WAITED_SENTENCE, waited_sentences
 from commbench.analysis.load import distinct_names
 from commbench.answers.check.advice import advice
-from commbench.answers.check.gate import (
-    NO_VERDICT,
-    WITH_RANGE,
-    GateResult,
-    RowCheck,
-    RuleResult,
-)
+from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.document import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
-from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
+from commbench.output import ci
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells, formats
@@ -44,12 +34,7 @@ MOST_IN_ANNOTATION = 5
 """GitHub shows ten annotations of a step: one per rule is enough."""
 WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
 """The outcomes of rules, in the order in which they are shown."""
-_SAID = {
-    FAIL: "failed",
-    LIKELY: "likely passed",
-    PASS: "passed",
-    NOT_MEASURED: "cannot be judged",
-}
+_SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
 _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
@@ -303,8 +288,6 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
     has a failure or an error if and only if the check does not pass."""
-    from commbench.output import ci
-
     outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.UNJUDGED, PASS: ci.PASSED}
     measured = gate.run.run.measurements if gate.run.run else ()
     seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
@@ -337,19 +320,19 @@ def _line(check: RowCheck) -> str:
 def make_annotations(gate: GateResult) -> list[str]:
     """A command for each rule that fails, has no verdict or has rows that may fail, and one for an
     incomplete run; one for the whole where there is none of these."""
-    levels = {FAIL: ERROR, NO_VERDICT: ERROR, PASS: NOTICE}
-    found = [(ERROR, verdict(gate))] if gate.incomplete else []
+    levels = {FAIL: ci.ERROR, NO_VERDICT: ci.ERROR, PASS: ci.NOTICE}
+    found = [(ci.ERROR, verdict(gate))] if gate.incomplete else []
     for result in gate.results:
-        level = levels.get(result.outcome, NOTICE)
+        level = levels.get(result.outcome, ci.NOTICE)
         checks = result.with_outcome(FAIL, *OPEN)
-        if level == ERROR or result.with_outcome(*OPEN):
+        if level == ci.ERROR or result.with_outcome(*OPEN):
             head = f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"
             lines = [head, *map(_line, checks[:MOST_IN_ANNOTATION]), *rule_notes(result)]
             text = "\n".join(lines)
-            found.append((ERROR if level == ERROR else WARNING, text))
+            found.append((ci.ERROR if level == ci.ERROR else ci.WARNING, text))
     title = f"commbench check: {gate_title(gate)}"
     whole = [(levels[gate.outcome], verdict(gate))]
-    return [annotation(level, title, text) for level, text in found or whole]
+    return [ci.annotation(level, title, text) for level, text in found or whole]
 
 
 def _csv(gate: GateResult) -> str:

@@ -22,7 +22,6 @@ from commbench.answers.check.rules import Rule, unmatched
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import CHECKED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
@@ -352,7 +351,7 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
         is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
         why = "no such figure" if is_timed else "nothing timed"
         return _not_measured(rule, row, why, is_unmatched)
-    if has_baseline and other_work(baseline, row):
+    if has_baseline and ratio.other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")
     in_turns = has_baseline and limited.in_turns
     found = _decide(rule, row, estimate, baseline, in_turns)
@@ -369,7 +368,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
     passes nevertheless."""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
-    doubt = why_undecided(baseline, row, in_turns) if baseline else ""
+    doubt = ratio.why_undecided(baseline, row, in_turns) if baseline else ""
     if not baseline and outcome == FAIL and has_waited(row.queued_share):
         doubt = WAITED
     if outcome == FAIL and not doubt:

@@ -17,16 +17,14 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
-from commbench.errors import RecordsError, UsageError, wrong_value
+from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
-from commbench.results.files import why_unreadable
+from commbench.results.files import read_whole
 from commbench.stats import Estimate
-from commbench.units import LARGEST_SIZE, parse_size_range
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
-from commbench.views.cells import Unit
 
 
 class Limit(NamedTuple):
@@ -36,9 +34,9 @@ class Limit(NamedTuple):
     parse: Callable[[str], float]
     words: Callable[[float], str]
     """The demand in a few words."""
-    unit: Unit
+    unit: cells.Unit
     """How the quantity is written."""
-    interval: Unit
+    interval: cells.Unit
     """How its interval is written."""
     sentence: str
     """What a row does whose value is put in: `takes {}`."""
@@ -122,7 +120,7 @@ class Rule(NamedTuple):
     """Empty: all."""
     dtype: str = ""
     smallest: int = 0
-    largest: int = LARGEST_SIZE
+    largest: int = units.LARGEST_SIZE
     step: str = ""
     """The step of a workload."""
     variant: str = ""
@@ -155,7 +153,7 @@ class Rule(NamedTuple):
     def where(self) -> str:
         """Which rows, in a few words: `all_reduce float32 1M-1G`."""
         low, high = (format_range(size, size) for size in (self.smallest, self.largest))
-        high = high if self.largest < LARGEST_SIZE else ""
+        high = high if self.largest < units.LARGEST_SIZE else ""
         sizes = low if low == high else f"{low}-{high}"
         every = "all operations" if self.dtype or sizes else "all rows"
         if self.step or self.variant:
@@ -233,7 +231,7 @@ def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
 
 def _sizes(text: str) -> dict[str, Any]:
     """A range of sizes: `1M-1G`, `1M-`, `-64K`, or one size."""
-    return dict(zip(("smallest", "largest"), parse_size_range(text), strict=True))
+    return dict(zip(("smallest", "largest"), units.parse_size_range(text), strict=True))
 
 
 def _variant(text: str) -> dict[str, Any]:
@@ -324,12 +322,9 @@ def _make_rules(table: Any) -> list[Rule]:
 
 def _toml(path: Path) -> dict[str, Any]:
     tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    if why := why_unreadable(path, _LARGEST_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", "give a TOML file")
+    content = read_whole(path, _LARGEST_BYTES, "give a TOML file")
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
+        values: dict[str, Any] = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
             f"{path} is not valid TOML: {error}",

@@ -12,7 +12,6 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import ComparedRow
 from commbench.output.text import join_words
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
@@ -56,7 +55,7 @@ def known_causes(found: Comparison) -> list[str]:
 _MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
 
 
-def _own_waits(rows: Sequence[ComparedRow], a: str, b: str) -> Iterator[str]:
+def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[str]:
     """That the ranks of one side waited for a core by something of its own."""
     for side, name, other in (("A", a, b), ("B", b, a)):
         if own := [row for row in rows if row.waits_itself == side]:

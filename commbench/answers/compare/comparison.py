@@ -31,7 +31,7 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Batch, Run
 from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, Estimate, collect
-from commbench.units import seven_digits
+from commbench.units import scaled
 from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
@@ -54,11 +54,7 @@ def _of_side(side: str, name: str) -> Callable[[ratio.ComparedRow], Any]:
 
 def _of_ratio(name: str, part: str) -> Callable[[ratio.ComparedRow], Any]:
     """The value of a ratio, or an end of its interval."""
-    return lambda row: _rounded(getattr(getattr(row, name), part, None))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else seven_digits(value)
+    return lambda row: scaled(getattr(getattr(row, name), part, None))
 
 
 COLUMNS: dict[str, Callable[[ratio.ComparedRow], Any]] = {

@@ -22,7 +22,6 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
-from commbench.stats import Estimate
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views import document as doc
@@ -221,7 +220,7 @@ def _tone(row: ComparedRow | PooledRatio) -> str:
     return _TONES.get(row.verdict, "")
 
 
-def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
+def _if_compared(name: str) -> Callable[[ComparedRow], stats.Estimate | None]:
     return lambda row: None if row.verdict == stats.NOT_COMPARED else getattr(row, name)
 
 

@@ -8,7 +8,6 @@ from math import exp, log
 from operator import attrgetter
 from typing import Any
 
-from commbench import units
 from commbench.analysis.statistics import Z
 from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
@@ -16,7 +15,7 @@ from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine,
 from commbench.output.text import join_words, list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate, collect
-from commbench.units import format_about, format_bytes, format_count
+from commbench.units import format_about, format_bytes, format_count, format_GBps
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
@@ -70,7 +69,7 @@ def _sentence(fitted: FittedModel) -> str:
             interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
             value = f"{cells.bandwidth_text(busbw)} GB/s{interval}"
         if speed and speed.ends[0] > reached:
-            value = f"{units.format_GBps(factor(ranks) * reached)} GB/s at {format_bytes(size)}, "
+            value = f"{format_GBps(factor(ranks) * reached)} GB/s at {format_bytes(size)}, "
             value += "the largest fitted size; not known beyond"
         said.append(f"bus bandwidth {value}")
     error, missed = fitted.best.cv_error, left_out_errors(fitted)[0]

@@ -15,7 +15,6 @@ ignored.
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite, log
@@ -33,7 +32,9 @@ from commbench.plan import dimensions, operations
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
-from commbench.results.files import is_file, read_whole, why_unreadable
+from commbench.readers.lines import read_cells, table_lines
+from commbench.readers.source import parse_source
+from commbench.results.files import read_whole, reading
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.stats import Estimate, collect
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
@@ -221,13 +222,12 @@ ROUNDED = 1.001
 def table_columns(path: Path) -> set[str]:
     """The columns of a table of published figures; none for any other file, such as the
     results.csv of a run."""
-    if not is_file(path) or why_unreadable(path):
-        return set()
     try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            names = _split(next((line for _, line in _lines(file.read(_HEAD_BYTES))), ""))
-    except OSError:
+        with reading(path, _HINT) as file:
+            head = file.read(_HEAD_BYTES).decode("utf-8-sig", "replace")
+    except RecordsError:
         return set()
+    names = read_cells(table_lines(parse_source(str(path), head))[:1])
     is_of_run = {"status", "dtype"} <= set(names)
     is_table = len(names) > 2 and len({*NEEDED, *FIGURES} & set(names)) > 1
     return set(names) if is_table and not is_of_run else set()
@@ -240,8 +240,8 @@ def read_published(path: Path) -> list[Observation]:
         text = read_whole(path, _LARGEST_BYTES, _HINT).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RecordsError(f"{path} is not text", _HINT) from None
-    lines = _lines(text)
-    names = _split(lines[0][1]) if lines else []
+    lines = table_lines(parse_source(str(path), text))
+    names = read_cells(lines[:1])
     needed = [name for name in NEEDED if not (SYSTEM in names and name == "ranks_per_node")]
     missing = [name for name in needed if name not in names]
     if not missing and not {*FIGURES} & {*names}:
@@ -253,8 +253,8 @@ def read_published(path: Path) -> list[Observation]:
         raise RecordsError(f"{path} has two columns of one name", "remove one of them")
     found: list[Observation] = []
     systems: dict[str, None] = {}
-    for number, line in lines[1:]:
-        fields = _split(line)
+    for line in lines[1:]:
+        fields = read_cells([line])
         try:
             if len(fields) != len(names):
                 raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
@@ -263,23 +263,13 @@ def read_published(path: Path) -> list[Observation]:
             found.append(_read_row({"ranks_per_node": row.get("world_size", ""), **row}))
         except (ValueError, CommbenchError) as error:
             hint = getattr(error, "hint", "correct the line")
-            raise RecordsError(f"{path}, line {number}: {error.args[0]}", hint) from None
+            raise RecordsError(f"{path}, line {line.number}: {error.args[0]}", hint) from None
     if len(systems) > 1:
         hint = "keep the lines of one system, or write published:SYSTEM for what commbench has"
         raise RecordsError(f"{path} has curves of {', '.join(systems)}", hint)
     if not found:
         raise RecordsError(f"{path} has no figures", "give at least one line below the first")
     return found
-
-
-def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines that are no comments, with their numbers."""
-    numbered = enumerate(text.splitlines(), 1)
-    return [(number, line) for number, line in numbered if line.strip() and line[0] != "#"]
-
-
-def _split(line: str) -> list[str]:
-    return [name.strip() for name in next(csv.reader([line]), [])]
 
 
 def _read_row(row: dict[str, str]) -> Observation:

@@ -186,7 +186,7 @@ def examine(
     except KeyboardInterrupt:
         ended = Interrupted("stopped by SIGINT", hint)
     except Interrupted as stopped:
-        ended = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        ended = Interrupted(stopped.message, hint, signal_number=stopped.signal_number)
     except CommbenchError as error:
         ended = error
     known = replace(known, ended=ended)

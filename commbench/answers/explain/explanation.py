@@ -16,7 +16,6 @@ from commbench.analysis import environment, figures, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
-from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import exact, join_words
 from commbench.plan import dimensions, dtypes, links, operations, plan
@@ -27,7 +26,6 @@ from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
-from commbench.units import format_times
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import Document, Facts, Items, Section, Table, Text, facts_table
@@ -38,7 +36,7 @@ class RowExplanation(NamedTuple):
     """A row with its facts."""
 
     row: ResultRow
-    facts: tuple[Fact, ...]
+    facts: tuple[known.Fact, ...]
 
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
@@ -287,7 +285,7 @@ def _sentence(found: RowExplanation) -> str:
     if isinstance(ratio := found.get(known.OVER_DIRECT), Estimate):
         text += f", {value_text(ratio, known.RATIO)} as long as a direct call"
     if isinstance(predicted := found.get("predicted"), Estimate):
-        text += f", {format_times(row.time.median / predicted.value)} the predicted time"
+        text += f", {units.format_times(row.time.median / predicted.value)} the predicted time"
     if busbw := found.get("busbw"):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):
@@ -321,7 +319,7 @@ def _may_reduce(row: ResultRow) -> bool:
     return operation.reduces and (row.case.busbw_factor or 0.0) > 1 and is_nccl
 
 
-def _bound_sentence(bound: Fact, share: Fact) -> str:
+def _bound_sentence(bound: known.Fact, share: known.Fact) -> str:
     latency = f"latency is {value_text(share.value, share.unit)} of the time"
     if bound.value == known.UNDECIDED:
         return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."

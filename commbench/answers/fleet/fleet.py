@@ -22,7 +22,6 @@ from commbench.analysis.statistics import Z
 from commbench.answers.compare.comparison import row_kind
 from commbench.answers.fleet import slow_nodes
 from commbench.answers.fleet.nodes import NodeRun, Past, find_past
-from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
 from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
@@ -227,12 +226,12 @@ class _GroupJudge:
         found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
         judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
         alike = format_count(len(judged), "node")
-        why = f"{TOO_FEW}: {alike} alike, and {LEAST_NODES} are needed"
-        if len(judged) >= LEAST_NODES:
+        why = f"{TOO_FEW}: {alike} alike, and {slow_nodes.LEAST_NODES} are needed"
+        if len(judged) >= slow_nodes.LEAST_NODES:
             logs = np.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
             errors = np.array([[*map(_error, found[at])] for at in judged])
             parts = slow_nodes.make_parts(self._kinds, [*map(named_bytes, self.cases)])
-            self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
+            self._scores = slow_nodes.find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
             self._excess, self._errors = logs - np.array(self._scores.levels), errors
             every, zeros = range(len(self.cases)), [0.0] * len(self.cases)
@@ -322,7 +321,7 @@ class _GroupJudge:
         return sorted(found, key=lambda each: -log(each.slowdown.value) * each.rows)
 
 
-def _slow_cases(part: Part, excess: Any, known: Sequence[int]) -> list[int]:
+def _slow_cases(part: slow_nodes.Part, excess: Any, known: Sequence[int]) -> list[int]:
     """The cases of a part that the node has; of an ORDERED part those of its slower half."""
     if part.kind != slow_nodes.ORDERED:
         return [n for n in part.cases if n in known] or [*known]
@@ -331,7 +330,7 @@ def _slow_cases(part: Part, excess: Any, known: Sequence[int]) -> list[int]:
     return sorted(n for own in groups[: len(part.groups) // 2] for n in own)
 
 
-def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Estimate:
+def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: slow_nodes.Scores) -> Estimate:
     """The node's time over that of its peers, the mean of these cases. The error of a case is that
     of its interval, or the scale of the peers where that is larger, and that of their level; the
     cases count as independent."""

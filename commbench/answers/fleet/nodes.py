@@ -63,7 +63,7 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
         if name and inner:
             raise UsageError(f"{text} has several runs, and {name} is one node", "name one run")
         paths += [(path, name) for path in inner or [find_run(text)]]
-    require_another_tool([path for path, _ in paths], *hints[:3])
+    require_another_tool([path for path, _ in paths], hints)
     return [*found, *(_read(path, name, hints) for path, name in paths)]
 
 

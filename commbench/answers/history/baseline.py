@@ -16,18 +16,9 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z, median
-from commbench.answers.history import records
+from commbench.answers.history import records, steps
 from commbench.answers.history.history import TOLERANCE
 from commbench.answers.history.records import HistoryRun, Point, Series
-from commbench.answers.history.steps import (
-    ALPHA,
-    FEWEST,
-    Segment,
-    find_steps,
-    own_deviation,
-    single_points,
-    slow_end,
-)
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK
@@ -89,11 +80,11 @@ def find_baseline(
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
-        if len(points) < FEWEST or accepted == len(points):
+        if len(points) < steps.FEWEST or accepted == len(points):
             few.append(each)
             continue
         times = [point.time for point in points]
-        level = find_level(times, cases[key].time, accepted, ALPHA / len(series))
+        level = find_level(times, cases[key].time, accepted, steps.ALPHA / len(series))
         levels[key] = level
         rows.append(_baseline_row(cases[key], level))
         if later := points[level.end :]:
@@ -101,10 +92,11 @@ def find_baseline(
     notes = [*_slower_note(slower, path)]
     if history and (missing := len(cases) - len(rows)):
         notes.append(
-            f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
-            f"on {system.name}, without those whose ranks waited for a core."
+            f"The history has fewer than {steps.FEWEST} earlier runs of "
+            f"{format_count(missing, 'row')} on {system.name}, without those whose ranks waited "
+            "for a core."
         )
-    absent = f"fewer than {FEWEST} earlier runs count"
+    absent = f"fewer than {steps.FEWEST} earlier runs count"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f": {span(str, waited)} do not, their ranks waited for a core"
@@ -141,7 +133,10 @@ def _earlier(points: Iterable[Point], run: LoadedRun, begin: str) -> list[Point]
 
 
 def find_level(
-    times: Sequence[Estimate], new: Estimate | None = None, accepted: int = 0, alpha: float = ALPHA
+    times: Sequence[Estimate],
+    new: Estimate | None = None,
+    accepted: int = 0,
+    alpha: float = steps.ALPHA,
 ) -> Level:
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
@@ -149,19 +144,19 @@ def find_level(
     logs = [log(each.value) for each in times]
     segments, least = [], None
     for begin, end in ((0, accepted), (accepted, len(times))):
-        fit = find_steps(times[begin:end], alpha, TOLERANCE)
+        fit = steps.find_steps(times[begin:end], alpha, TOLERANCE)
         least = fit.least_step
         for first, last, level in fit.segments:
             own = begin + first, begin + last
             level = level or Estimate(mean_time(times[own[0] : own[1] + 1]))
-            segments.append(Segment(*own, level))
+            segments.append(steps.Segment(*own, level))
     base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
-    slow = slow_end(logs[base.first :]) if base == segments[-1] else 0
-    if slow and len(times) - slow >= FEWEST:
+    slow = steps.slow_end(logs[base.first :]) if base == segments[-1] else 0
+    if slow and len(times) - slow >= steps.FEWEST:
         return find_level(times[:-slow], new, accepted, alpha)
-    deviation, degrees = single_points(logs, segments)
-    usual = median(sorted(map(own_deviation, times)))
-    more = sqrt(max(0.0, (own_deviation(new) if new else 0.0) ** 2 - usual**2))
+    deviation, degrees = steps.single_points(logs, segments)
+    usual = median(sorted(map(steps.own_deviation, times)))
+    more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     assert base.level
     return Level(
         base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1

@@ -12,14 +12,8 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.answers.history import records
-from commbench.answers.history.records import HistoryRun, Point, Series, System
-from commbench.answers.history.steps import (
-    ALPHA,
-    Fit,
-    Segment,
-    find_steps,
-)
+from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
+from commbench.answers.history.steps import ALPHA, Fit, Segment, find_steps
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
 from commbench.stats import Estimate
@@ -167,7 +161,7 @@ class Trend(Result, view="answers.history.document", rows="series"):
 
     @cached_property
     def _form(self) -> str:
-        return records.short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
+        return short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
 
     def as_json(self) -> dict[str, Any]:
         """Without the runs, whose times the points have."""
@@ -191,11 +185,6 @@ def find_trend(
     return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), history.accepted())
 
 
-def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
-    """The runs whose points count in series, in order."""
-    return sorted({p.run for each in fitted for p in each.series.points}, key=_order)
-
-
 def _order(run: HistoryRun) -> tuple[str, int]:
     return run.placed, run.id
 
@@ -216,7 +205,7 @@ def find_changes(
 ) -> Iterator[Change]:
     """The steps of the series of one system, those together that are in one direction and may be at
     one time; the clearest step of a change tells its time."""
-    runs = runs_of(fitted)
+    runs = sorted({p.run for each in fitted for p in each.series.points}, key=_order)
     places = {run.id: number for number, run in enumerate(runs)}
     rest = [
         RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))

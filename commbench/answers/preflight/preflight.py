@@ -132,7 +132,7 @@ def run_preflight(options: PreflightOptions, notify: Callable[[str], None]) -> P
     try:
         preflight.carry_out()
     except (Interrupted, KeyboardInterrupt) as stopped:
-        number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else 2
+        number = stopped.signal_number if isinstance(stopped, Interrupted) else 2
         preflight.give_up("stopped by a signal")
         error = Interrupted("stopped by a signal", f"see {options.folder}", signal_number=number)
         error.run = preflight.result()

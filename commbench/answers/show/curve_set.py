@@ -16,7 +16,6 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.views import pictures
-from commbench.views.pictures import Look
 
 MOST_IN_ONE_PANEL = 5
 """Of more curves each operation has a panel of its own."""
@@ -94,7 +93,7 @@ class CurveSet(NamedTuple):
         """The variants and runs drawn."""
         return list(dict.fromkeys(curve.other for curve in self.curves))
 
-    def look(self, curve: Curve) -> Look:
+    def look(self, curve: Curve) -> pictures.Look:
         """Colour is the operation; marker and dashes are the run and variant. Where a panel has one
         operation, the colour is the run, too; where there is one run, the marker is the operation,
         too. That of an operation without sizes has no markers."""
@@ -102,9 +101,9 @@ class CurveSet(NamedTuple):
         colour = pictures.COLOURS[number % len(pictures.COLOURS)]
         if not curve.has_size:
             same = [each for each in self.curves if each.operation == curve.operation]
-            return Look(colour, dashes=(6, 2, *(1, 2) * same.index(curve)))
+            return pictures.Look(colour, dashes=(6, 2, *(1, 2) * same.index(curve)))
         if len(self.others) == 1:
-            return Look(colour, pictures.MARKERS[number % len(pictures.MARKERS)])
+            return pictures.Look(colour, pictures.MARKERS[number % len(pictures.MARKERS)])
         place = self.others.index(curve.other)
         is_colour_free = len(self.operations) == 1 or self.is_split
         return pictures.nth_look(place, None if is_colour_free else colour)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.answers.show.plan import left_out, list_missing
 from commbench.plan.dimensions import describe_timing
+from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operations import REPLAY
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
 from commbench.stats import TOLERANCE
@@ -27,11 +28,8 @@ from commbench.views import document as doc
 from commbench.views.formats import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from commbench.answers.replay.replay import ReplayResult
     from commbench.answers.soak.soak import SoakResult
-    from commbench.plan.links import Peak
     from commbench.views.pictures import Picture
 
 GPU_SHARED = "Ranks share a GPU: these times do not measure performance."
@@ -79,8 +77,6 @@ class ShownRun:
         """The speed of which a column has the part that was reached."""
         if not (text := self.given_peak or self.run.header.plan.peak):
             return None
-        from commbench.plan.links import parse_peak
-
         return parse_peak(text)
 
     @cached_property

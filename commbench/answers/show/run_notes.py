@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
 from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
@@ -16,14 +16,12 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import median
 from commbench.output.text import list_some
+from commbench.plan.links import Peak
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import Run, RunHeader, describe_end
 from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
-
-if TYPE_CHECKING:
-    from commbench.plan.links import Peak
 
 MOST_SHOWN = 2
 """Warnings that a terminal shows whole, the most important ones."""

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import log
-from typing import TYPE_CHECKING
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.document import MOST_NAMED, range_sentences
+from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
 from commbench.stats import SLOWER, UNDECIDED, collect, ratio, spread_evenly
 from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
-
-if TYPE_CHECKING:
-    from commbench.answers.sweep.result import SweepResult
 
 MOST_CURVES = 6
 MOST_MAPS = 9

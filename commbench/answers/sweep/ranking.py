@@ -24,7 +24,6 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
-from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
@@ -36,9 +35,9 @@ class SettingTime(NamedTuple):
 
     setting: Setting
     row: ResultRow
-    estimate: Estimate | None
+    estimate: stats.Estimate | None
     """Median and 95 % interval, in seconds; None where there is no valid time."""
-    ratio: Estimate | None
+    ratio: stats.Estimate | None
     """Its time over the shortest one; None for the shortest itself, and where there is no time."""
     verdict: str
     """FASTEST where it has the shortest time and every other is SLOWER; SHORTEST where not; TIED
@@ -53,7 +52,7 @@ class SettingTime(NamedTuple):
         return self.row.queued_share if has_waited(self.row.queued_share) else None
 
     @property
-    def time(self) -> Estimate:
+    def time(self) -> stats.Estimate:
         """Its time, where it has one."""
         assert self.estimate
         return self.estimate
@@ -179,7 +178,7 @@ class FasterVariant(NamedTuple):
     setting: Setting
     """The best setting of the step."""
     variant: str
-    ratio: Estimate
+    ratio: stats.Estimate
     """Its time over that of the step as it is made."""
 
 

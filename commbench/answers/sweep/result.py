@@ -13,14 +13,13 @@ from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
 from commbench.answers.sweep import ranking, runner
-from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
 from commbench.results.files import replace_file, write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.stats import Estimate
-from commbench.units import GB, MICRO, seven_digits
+from commbench.units import GB, MICRO, scaled
 from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ class SweepResult(Result, view="answers.sweep.document"):
 
     path: Path
     """The folder of the sweep."""
-    sweep: Sweep
+    sweep: runner.Sweep
     """Its settings, number of rounds and tolerance."""
-    settings: tuple[SettingResult, ...]
+    settings: tuple[runner.SettingResult, ...]
     """What was measured under each setting, in the order of the sweep."""
     cases: tuple[ranking.SweepPoint, ...]
     """Each case under all settings, in the order of the plan."""
@@ -161,9 +160,9 @@ class SweepResult(Result, view="answers.sweep.document"):
             yield (
                 *(getattr(each.case, name) for name in KEY),
                 each.setting.name,
-                *(_scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
-                _scaled(each.row.busbw, GB) if each.estimate else None,
-                *(_scaled(value, 1) for value in each.ratio or _UNKNOWN),
+                *(scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
+                scaled(each.row.busbw, GB) if each.estimate else None,
+                *map(scaled, each.ratio or _UNKNOWN),
                 each.verdict,
                 each.row.measurement.status,
                 each.reason,
@@ -171,11 +170,6 @@ class SweepResult(Result, view="answers.sweep.document"):
 
 
 _UNKNOWN = (None, None, None)
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    """A value in a unit, with seven digits."""
-    return None if value is None else seven_digits(value / unit)
 
 
 def load_sweep(sweep: str | Path) -> SweepResult:
@@ -192,7 +186,7 @@ def load_sweep(sweep: str | Path) -> SweepResult:
     return make_result(found, folder, rounds)
 
 
-def make_result(sweep: Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
+def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
     """The result of a sweep from the rounds that are complete."""
     results = runner.make_results(sweep, folder, rounds)
     return SweepResult(folder, sweep, results, ranking.make_points(results, sweep.tolerance))

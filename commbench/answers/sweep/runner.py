@@ -24,11 +24,11 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import errors
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
-from commbench.errors import Interrupted, RecordsError, unwritable_error
-from commbench.results.files import path_exists, replace_file, why_unreadable
+from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Run
@@ -41,12 +41,11 @@ FORMAT = 1
 LARGEST_BYTES = 1 << 24
 FAILURE = "failure.txt"
 WORKLOAD = "workload.json"
-WRONG_RESULTS, INTERRUPTED = 5, 128
-PERMANENT = (2, 3)
-"""Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
-LOST, MOST_LOST = 4, 2
-"""The exit code of a run of which a rank died or hung, and after how many of them a setting is not
-tried again: each may have waited for the timeout."""
+PERMANENT = (errors.UsageError.exit_code, errors.UnavailableError.exit_code)
+"""Exit codes of a run that would fail again."""
+MOST_LOST = 2
+"""After how many runs of which a rank died or hung a setting is not tried again: each may have
+waited for the timeout."""
 _LINE = 72
 """Columns of a line about a failed round, after the percentage. The result has the whole error."""
 STOP_S = 60.0
@@ -102,7 +101,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     try:
         replace_file(folder / SWEEP, f"{text}\n")
     except OSError as error:
-        raise unwritable_error(folder / SWEEP, error) from None
+        raise errors.unwritable_error(folder / SWEEP, error) from None
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -110,11 +109,10 @@ def read_sweep(folder: Path) -> Sweep:
     path = folder / SWEEP
     if not path_exists(path):
         hint = "name its folder or its label: `commbench list` lists sweeps"
-        raise RecordsError(f"there is no sweep {str(folder)!r}", hint)
-    if why := why_unreadable(path, LARGEST_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
+        raise errors.RecordsError(f"there is no sweep {str(folder)!r}", hint)
+    content = read_whole(path, LARGEST_BYTES, "name the folder of a sweep")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(content.decode())
         if values.pop("format") != FORMAT:
             raise ValueError("its format is unknown")
         values["settings"] = [
@@ -126,11 +124,9 @@ def read_sweep(folder: Path) -> Sweep:
         sweep = build(Sweep, values)
         _require_valid(sweep)
         return sweep
-    except OSError as error:
-        why, hint = f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        why, hint = f"{path} describes no sweep: {error}", "start a new sweep"
-    raise RecordsError(why, hint)
+        why = f"{path} describes no sweep: {error}"
+        raise errors.RecordsError(why, "start a new sweep") from None
 
 
 def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
@@ -205,7 +201,7 @@ def run_missing_rounds(
         code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := read_complete(attempt):
             rounds[setting, number] = run
-        lost[setting] += code == LOST
+        lost[setting] += code == errors.RankError.exit_code
         if code in PERMANENT or lost[setting] == MOST_LOST:
             unmeasurable.add(setting)
         advance(1.0)
@@ -250,13 +246,13 @@ def run_once(
     except BaseException:
         _stop(process)
         raise
-    if process.returncode > INTERRUPTED:
-        number = process.returncode - INTERRUPTED
-        raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
+    if process.returncode > errors.SIGNALLED:
+        number = process.returncode - errors.SIGNALLED
+        raise errors.Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
     if not process.returncode:
         return 0, ""
     failure = _error_message(lines) or f"exit code {process.returncode}"
-    if process.returncode != WRONG_RESULTS:
+    if process.returncode != errors.WrongResultError.exit_code:
         text = f"{failure}\nexit code {process.returncode}\n"
         (folder.parent / FAILURE).write_text(text, encoding="utf-8")
     return process.returncode, failure

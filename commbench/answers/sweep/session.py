@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.answers.sweep import result as results
 from commbench.answers.sweep import runner
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.ranking import is_beside, varied_fields
-from commbench.answers.sweep.result import SweepResult
-from commbench.answers.sweep.settings import Setting
+from commbench.launch import devices
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
 from commbench.plan.plan import Plan
@@ -22,12 +20,10 @@ from commbench.plan.workload import make_workload
 from commbench.results.files import write_workload
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
 from commbench.runner.launched_ranks import NOTHING_MEASURED
+from commbench.runner.option import require_label
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count
 from commbench.validation import require_within
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Capabilities
 
 Notify = Callable[[str], None]
 """Receives a line about what happens. Progress is not among them: the sweep shows that itself."""
@@ -37,7 +33,7 @@ Notify = Callable[[str], None]
 class SweepOptions:
     """The options of `commbench sweep`."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[swept.Setting, ...]
     runs: tuple[RunOptions, ...]
     """The options of `commbench run` under each setting."""
     rounds: int = 3
@@ -53,13 +49,11 @@ class SweepOptions:
             hint = f"write a number from 1 to {swept.MOST_ROUNDS}; use 3 or more"
             raise errors.UsageError(f"--rounds is {self.rounds}", hint)
         if self.label is not None:
-            from commbench.runner.option import require_label
-
             require_label(self.label)
         _require_exportable(self.export)
 
 
-def start(options: SweepOptions, notify: Notify) -> SweepResult:
+def start(options: SweepOptions, notify: Notify) -> results.SweepResult:
     """Carry out a new sweep.
 
     Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
@@ -79,7 +73,7 @@ def start(options: SweepOptions, notify: Notify) -> SweepResult:
 def resume(
     text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
     rounds: int | None = None, plots: bool = True,
-) -> SweepResult:  # fmt: skip
+) -> results.SweepResult:  # fmt: skip
     """Carry out the missing rounds of the sweep in a folder, or of a name under results/, or more
     `rounds`; draw it with `plots`. Raises as `start` does, and RecordsError where there is none."""
     folder = find_sweep(text) or Path(text)
@@ -121,17 +115,15 @@ def _nccl_version() -> tuple[int, ...]:
 
 def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
     """The sweep of these options; raises CommbenchError where it could not be measured."""
-    from commbench.launch.devices import choose_target, detect_capabilities, import_torch
-
-    import_torch()
+    devices.import_torch()
     from commbench.worker.groups import make_nccl_options
 
     swept.require_interpreters(options.settings, notify)
-    capabilities = detect_capabilities()
+    capabilities = devices.detect_capabilities()
     arguments, environments, backends = [], [], []
     runs = _on_one_device(options.runs, capabilities)
     for setting, run in zip(options.settings, runs, strict=True):
-        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
+        target = devices.choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
             swept.require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)
@@ -167,20 +159,18 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
 
 
 def _on_one_device(
-    runs: Sequence[RunOptions], capabilities: Capabilities
+    runs: Sequence[RunOptions], capabilities: devices.Capabilities
 ) -> tuple[RunOptions, ...]:
     """The runs; where their backends have different default devices, all on one that they have in
     common: NCCL and gloo both on GPUs."""
-    from commbench.launch.devices import find_common_device
-
     backends = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
     if any(run.device for run in runs):
         return tuple(runs)
-    device = find_common_device(capabilities, backends)
+    device = devices.find_common_device(capabilities, backends)
     return tuple(replace(run, device=device) for run in runs)
 
 
-def _require_one_case(setting: Setting, plan: Plan) -> None:
+def _require_one_case(setting: swept.Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
     varied = varied_fields([setting])
@@ -196,7 +186,7 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
 
 def _run(
     sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, notify: Notify
-) -> SweepResult:
+) -> results.SweepResult:
     """Run what is missing of a sweep, then draw and export all its results."""
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
@@ -213,7 +203,7 @@ def _run(
     except errors.Interrupted as stopped:
         errors.ignore_interruptions()
         hint = f"`commbench sweep --resume {folder}` continues it"
-        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.signal_number)
         # A run may complete after the signal.
         rounds |= runner.read_rounds(sweep, folder)
         error.run = results.make_result(sweep, folder, rounds) if rounds else None
