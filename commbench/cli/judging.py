@@ -84,7 +84,7 @@ def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
     A row passes if its 95% interval is within the limit, by itself or with its range of sizes. It
-    likely passes, which does not count, if its value is within the limit, and its interval spans
+    likely passes, which decides nothing, if its value is within the limit, and its interval spans
     at most a factor of 2. It fails if it is beyond the limit with 95% for all rows of its rule
     together, or with its range, or if it has no valid result. Else it is undecided.
 

@@ -183,7 +183,7 @@ def why(check: RowCheck) -> str:
     if check.outcome not in OPEN:
         return check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
-    effects = {"": "does not count", PASS: "counted as pass", FAIL: "counted as fail"}
+    effects = {PASS: "counted as pass", FAIL: "counted as fail"}
     return "; ".join(filter(None, (_reason(check) or side, effects.get(check.effect))))
 
 
@@ -201,15 +201,17 @@ def _outcome(check: RowCheck) -> str:
 
 def counts(results: Sequence[RuleResult]) -> str:
     """How many rows of these rules have each outcome, and why: `1 of 3 rows failed, 2 passed`."""
-    found: Counter[str] = Counter()
-    together = 0
-    for result in results:
-        found.update(map(_outcome, result.with_outcome(*OUTCOMES[:-1])))
-        found[_SAID[PASS]] += result.checks.passed
-        together += result.checks.with_range
+    passed, together = (
+        sum(getattr(result.checks, name) for result in results) for name in ("passed", "with_range")
+    )
+    words = f"passed{cells.in_brackets(f'{together} {WITH_RANGE}' * bool(together))}"
+    decided, others = (
+        Counter(_outcome(check) for result in results for check in result.with_outcome(*outcomes))
+        for outcomes in ((FAIL, UNDECIDED), (LIKELY, NOT_MEASURED))
+    )
+    found = decided + Counter({words: passed}) + others
     rows = format_count(sum(found.values()), "row")
-    named = ", ".join(f"{number} {what}" for what, number in found.items() if number)
-    named += cells.in_brackets(f"{together} {WITH_RANGE}" * bool(together))
+    named = ", ".join(f"{number} {what}" for what, number in found.items())
     return named.replace(" ", f" of {rows} ", 1) or "no row"
 
 
