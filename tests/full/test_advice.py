@@ -50,7 +50,7 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
                    "--sizes", sizes)  # fmt: skip
             (advice,) = commbench.advise(where / "run").advice
             assert isinstance(advice.details, ChoiceAdvice)
-            ((_, _, crossing),) = advice.details.crossings
+            (crossing,) = advice.details.crossings
             found.append(crossing)
     coarse, fine = found
     assert coarse.measured_below_bytes < coarse.at_bytes < coarse.measured_above_bytes
