@@ -315,7 +315,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
     words = ["commbench", "sweep"]
     swept: list[str] = []
     for flag, each in (("env", [s.variables for s in sweep.settings]),
-                       ("vary", [s.options for s in sweep.settings])):  # fmt: skip
+                       ("vary", [s.vary_options for s in sweep.settings])):  # fmt: skip
         values: dict[str, dict[str, None]] = {}
         for pairs in each:
             for name, value in pairs:

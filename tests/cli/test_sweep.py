@@ -95,6 +95,7 @@ def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> N
     assert shown.out.endswith(
         "1 of 6 runs are missing. This measures them:\n  commbench sweep --resume swept\n"
     )
+    assert shown.out.split("\n\n")[1].startswith("This is partial: 2 to 3 of 3 rounds.\n")
     refused = commbench("show", "swept", "--peak", "1GB/s")
     assert refused.code == 2
     assert refused.err.startswith("error: swept is a sweep, and these options are for runs\n")
@@ -128,6 +129,17 @@ def test_two_environments_are_measured_in_turns_and_checked(
     for value, code, why in wrong:
         refused = commbench("sweep", "--vary", f"python=old,{value}", *short)
         assert (refused.code, why in refused.err) == (code, True), refused.err
+    (tmp_path / "elsewhere").mkdir()
+    resume = ("sweep", "--resume", "../gate", "--no-plots", "--rounds")
+    resumed = start_command(tmp_path / "elsewhere", *resume, "3").finish()
+    assert resumed.code == 0, resumed.err
+    assert (tmp_path / "gate" / "python=old" / "round-3" / "run.jsonl").exists()
+    described = (tmp_path / "gate" / "sweep.json").read_bytes()
+    (tmp_path / "old").unlink()
+    refused = commbench("sweep", "--resume", "gate", "--rounds", "12")
+    assert refused.code == 2
+    assert refused.err.startswith(f"error: --vary python=old: cannot run {tmp_path}/old/bin/python")
+    assert (tmp_path / "gate" / "sweep.json").read_bytes() == described
 
 
 def test_a_setting_whose_ranks_are_lost_twice_is_not_tried_again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -19,7 +20,7 @@ from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words, list_some, span
 from commbench.stats import FASTER, SAME, UNDECIDED, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
@@ -54,7 +55,7 @@ def document(result: SweepResult) -> Document:
     if len(answer) > MOST_SENTENCES and result.ranks:
         best = result.names[result.ranks[0].setting]
         text = f"Over all {len(answer)} kinds of calls, {best} has the shortest times on average."
-        answer, items = [*_waited_first(result), text], answer
+        answer, items = [*_before_all(result), text], answer
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
@@ -113,11 +114,37 @@ def answers(result: SweepResult) -> list[str]:
         for step, setting, variant, ratio in result.faster_variants
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
-    return [*_waited_first(result), *sentences, *variants] or ["Nothing was timed."]
+    told = [*sentences, *variants, *_rounds_that_waited(result)]
+    return [*_before_all(result), *(told or ["Nothing was timed."])]
 
 
-def _waited_first(result: SweepResult) -> list[str]:
-    return waited_answer(each.row for point in result.points for each in point.by_time)
+def _before_all(result: SweepResult) -> list[str]:
+    """That rounds are missing of settings that did not fail; that ranks waited for a core."""
+    done = [each.rounds for each in result.settings if not each.failure] or [result.sweep.rounds]
+    partial = f"This is partial: {span(str, done)} of {format_count(result.sweep.rounds, 'round')}."
+    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(_rows(result))]
+
+
+def _rows(result: SweepResult) -> list[ResultRow]:
+    """The rows of all settings. Where realtime is one, all count as such, so that nothing advises
+    it."""
+    rows = [row for each in result.settings for row in each.rows]
+    if any(("cpu-mode", "realtime") in setting.options for setting in result.names):
+        plans = ((row, replace(row.header.plan, cpu_mode="realtime")) for row in rows)
+        rows = [replace(row, header=row.header._replace(plan=plan)) for row, plan in plans]
+    return rows
+
+
+def _rounds_that_waited(result: SweepResult) -> list[str]:
+    """In which rounds ranks waited for a core, which explains why rounds differ."""
+    found = collect((row.setting, n) for row in result.rows for n in row.waited_rounds)
+    rounds = {setting: [*map(str, sorted({*numbers}))] for setting, numbers in found.items()}
+    texts = [
+        f"round{'s' * (len(own) > 1)} {list_some(own, MOST_NAMED)} under {result.names[setting]}"
+        for setting, own in rounds.items()
+    ]
+    where = list_some(texts, MOST_NAMED)
+    return [f"{WAITED.capitalize()} in {where}: this makes rounds differ."] if texts else []
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
@@ -207,9 +234,11 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
         times = f"{write(widest)} times between the settings"
         noisy = cells.TOO_NOISY_TO_COMPARE
         return f"{UNDECIDED}, {noisy if cells.is_too_noisy(widest) else times}"
-    if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower[:1]):
-        times = " to ".join(dict.fromkeys(map(write, (ratios[0], ratios[-1]))))
-        text += f", {result.names[slower[0]]} takes {times} times as long"
+    for some in filter(None, (slower[:1], slower[1:])):
+        if ratios := [each.pooled.ratio for each in pooled if each.setting in some]:
+            who = result.names[some[0]] if len(some) == 1 else "the others"
+            verb, end = (" takes", " as long") if some == slower[:1] else ("", "")
+            text += f", {who}{verb} {span(write, ratios)} times{end}"
     return text
 
 
@@ -319,8 +348,7 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
         concerned = dict.fromkeys(names[row.header.label] for row in rows)
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
-    rows = [row for each in result.settings for row in each.rows]
-    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
+    return [("", warning) for warning in run_notes.find_warnings(_rows(result), under)]
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:

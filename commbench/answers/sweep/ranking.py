@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
+from commbench.analysis.diagnostic_figures import find_interference
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
@@ -50,6 +51,14 @@ class SettingTime(NamedTuple):
     def waited(self) -> float | None:
         """For how much of the time its ranks waited for a core; None where it has a verdict."""
         return self.row.queued_share if has_waited(self.row.queued_share) else None
+
+    @property
+    def waited_rounds(self) -> list[int]:
+        """In which rounds ranks waited for a core too long, where that is not so of all together;
+        counted from 1."""
+        rounds = stats.collect((b.launch + 1, b) for b in self.row.measurement.batches)
+        shares = {n: find_interference(own, ()).queued_share for n, own in rounds.items()}
+        return [] if self.waited else [n for n, share in shares.items() if has_waited(share)]
 
     @property
     def time(self) -> stats.Estimate:
@@ -133,14 +142,10 @@ class PooledSetting(NamedTuple):
         """The names of the settings, and the ratio."""
         return {"setting": self.setting, "against": self.against, **self.pooled.as_json()}
 
-    def slower_at(self, point: SweepPoint) -> Setting | None:
-        """Which of the two is slower at the sizes around a point, if that is known."""
-        found = self.pooled
-        if found.kind != point.kind or found.verdict not in stats.CHANGED:
-            return None
-        is_there = found.low_bytes <= point.size_bytes <= found.high_bytes
-        slower = self.setting if found.verdict == stats.SLOWER else self.against
-        return slower if is_there else None
+    def is_at(self, point: SweepPoint) -> bool:
+        """Whether a point is among its sizes."""
+        (kind, low, high), size = self.pooled[:3], point.size_bytes
+        return kind == point.kind and low <= size <= high
 
 
 class SizeRange(NamedTuple):
@@ -335,16 +340,18 @@ def make_ranges(
     points: Iterable[SweepPoint], pooled: Sequence[PooledSetting], used: Setting | None = None
 ) -> tuple[SizeRange, ...]:
     """Join neighbouring sizes of a kind at which the same is known. A setting that `pooled` shows
-    to be slower is known to be, where no row says otherwise.
+    to be slower, or the same, is known to be, where no row says otherwise.
 
     Of a setting that is `used` it counts whether another is faster: if so the verdict is SLOWER, if
     not SAME; then `best` are the settings that are the fastest at each of these sizes."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
-        slower = {each.slower_at(point) for each in pooled}
+        own = [(each.pooled.verdict, each[:2]) for each in pooled if each.is_at(point)]
+        slower = {pair[v == stats.FASTER] for v, pair in own if v in stats.CHANGED}
+        same = {setting for v, pair in own if v == stats.SAME for setting in pair}
         best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
-        others = stats.SAME if {*best} <= {*point.tied} else stats.UNDECIDED
+        others = stats.SAME if {*best} <= {*point.tied} or {*best} <= same else stats.UNDECIDED
         verdict = stats.FASTER if len(best) == 1 else others
         if used and used not in best:
             verdict = stats.SLOWER

@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -115,10 +116,7 @@ def read_sweep(folder: Path) -> Sweep:
         values = json.loads(content.decode())
         if values.pop("format") != FORMAT:
             raise ValueError("its format is unknown")
-        values["settings"] = [
-            Setting(_pairs(each["variables"]), _pairs(each["options"]))
-            for each in values["settings"]
-        ]
+        values["settings"] = [*map(_setting, values["settings"])]
         values["arguments"] = [tuple(map(_text, each)) for each in values["arguments"]]
         values["environments"] = [*map(_pairs, values["environments"])]
         sweep = build(Sweep, values)
@@ -131,6 +129,13 @@ def read_sweep(folder: Path) -> Sweep:
 
 def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
     return tuple((_text(name), _text(value)) for name, value in values)
+
+
+def _setting(values: dict[str, Any]) -> Setting:
+    """A setting. Older descriptions have only the value of --vary python."""
+    options = _pairs(values["options"])
+    python = swept.find_interpreter(dict(options).get(swept.PYTHON, ""))
+    return Setting(_pairs(values["variables"]), options, _text(values.get("interpreter", python)))
 
 
 def _text(value: Any) -> str:
@@ -158,11 +163,9 @@ def _require_valid(sweep: Sweep) -> None:
 
 def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
     """Read every journal of a sweep once, and keep the runs that are complete."""
-    found: Rounds = {}
-    for number, setting in product(range(1, sweep.rounds + 1), sweep.settings):
-        if run := read_round(folder / setting.slug, number):
-            found[setting, number] = run
-    return found
+    order = product(range(1, sweep.rounds + 1), sweep.settings)
+    found = {(each, number): read_round(folder / each.slug, number) for number, each in order}
+    return {key: run for key, run in found.items() if run}
 
 
 def run_missing_rounds(
@@ -195,8 +198,7 @@ def run_missing_rounds(
         earlier = len(attempts(first))
         attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
         # What NCCL logs of itself is the same in every round.
-        is_known = any(setting == known for known, _ in rounds)
-        more = ["--no-nccl-log"] if is_known else []
+        more = ["--no-nccl-log"] if any(setting == known for known, _ in rounds) else []
         more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
         code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := read_complete(attempt):
@@ -229,8 +231,8 @@ def run_once(
             environment[name] = value
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        setting.interpreter, "-m", "commbench", "run", *sweep.arguments[index], *more,
-        "--launches=1", "--no-plots", "--output", str(folder),
+        setting.interpreter or sys.executable, "-m", "commbench", "run", *sweep.arguments[index],
+        *more, "--launches=1", "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -67,7 +67,7 @@ def start(options: SweepOptions, notify: Notify) -> results.SweepResult:
     runner.write_sweep(folder, sweep)
     if workload:
         write_workload(folder / runner.WORKLOAD, make_workload(workload))
-    return _run(sweep, folder, options.export, options.runs[0].plots, notify)
+    return _run(sweep, folder, {}, options.export, options.runs[0].plots, notify)
 
 
 def resume(
@@ -81,11 +81,14 @@ def resume(
     if rounds is not None:
         require_within("--rounds", rounds, sweep.rounds, swept.MOST_ROUNDS)
         sweep = sweep._replace(rounds=rounds)
-        runner.write_sweep(folder, sweep)
-    if tolerance is not None:
-        sweep = sweep._replace(tolerance=tolerance)
     _require_exportable(export, sweep.backends)
-    return _run(sweep, folder, export, plots, notify)
+    measured = runner.read_rounds(sweep, folder)
+    if len(measured) < len(sweep.settings) * sweep.rounds:
+        swept.require_interpreters(sweep.settings, notify)
+    if rounds is not None:  # nothing changes where it cannot be measured
+        runner.write_sweep(folder, sweep)
+    sweep = sweep._replace(tolerance=sweep.tolerance if tolerance is None else tolerance)
+    return _run(sweep, folder, measured, export, plots, notify)
 
 
 def _require_exportable(export: str | None, backends: Collection[str] = ()) -> None:
@@ -185,11 +188,11 @@ def _require_one_case(setting: swept.Setting, plan: Plan) -> None:
 
 
 def _run(
-    sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, notify: Notify
-) -> results.SweepResult:
+    sweep: runner.Sweep, folder: Path, rounds: runner.Rounds, export: str | None, plots: bool,
+    notify: Notify,
+) -> results.SweepResult:  # fmt: skip
     """Run what is missing of a sweep, then draw and export all its results."""
     total = len(sweep.settings) * sweep.rounds
-    rounds = runner.read_rounds(sweep, folder)
     before = len(rounds)
     done = f", {before} of them measured before" if before else ""
     notify(
@@ -202,12 +205,11 @@ def _run(
         runner.run_missing_rounds(sweep, folder, rounds, progress)
     except errors.Interrupted as stopped:
         errors.ignore_interruptions()
-        hint = f"`commbench sweep --resume {folder}` continues it"
-        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.signal_number)
+        stopped.texts = stopped.texts[0], f"`commbench sweep --resume {folder}` continues it"
         # A run may complete after the signal.
         rounds |= runner.read_rounds(sweep, folder)
-        error.run = results.make_result(sweep, folder, rounds) if rounds else None
-        raise error from None
+        stopped.run = results.make_result(sweep, folder, rounds) if rounds else None
+        raise
     finally:
         progress.close()
     result = results.make_result(sweep, folder, rounds)

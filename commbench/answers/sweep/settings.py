@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +40,8 @@ class Setting(NamedTuple):
     """Environment variables and their values; UNSET removes one."""
     options: tuple[tuple[str, str], ...] = ()
     """Options of `commbench run`, without dashes, and their values."""
+    interpreter: str = ""
+    """The Python that runs it, where that is varied; empty for the one that runs commbench."""
 
     @property
     def values(self) -> tuple[tuple[str, str], ...]:
@@ -58,11 +59,9 @@ class Setting(NamedTuple):
         return tuple(each for each in self.options if each[0] != PYTHON)
 
     @property
-    def interpreter(self) -> str:
-        """The Python that runs it."""
-        given = dict(self.options).get(PYTHON, sys.executable)
-        paths = Path(given, "bin", "python"), Path(given)
-        return next((str(path.absolute()) for path in paths if is_file(path)), given)
+    def vary_options(self) -> tuple[tuple[str, str], ...]:
+        """The options that `commbench sweep --vary` takes from any folder."""
+        return tuple((n, (n == PYTHON and self.interpreter) or v) for n, v in self.options)
 
     def as_json(self) -> str:
         """Its name."""
@@ -110,12 +109,37 @@ def make_settings(
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
         raise UsageError(why, "use fewer values")
+    paths = options.get(PYTHON, ())
+    pythons = dict(zip(_ends_of_paths(paths), map(find_interpreter, paths), strict=True))
+    options = options | ({PYTHON: tuple(pythons)} if pythons else {})
     named = [
         [(name, value) for value in values]
         for name, values in (*variables.items(), *options.items())
     ]
     number = len(variables)
-    return tuple(Setting(each[:number], each[number:]) for each in product(*named))
+    return tuple(
+        Setting(each[:number], each[number:], pythons.get(dict(each[number:]).get(PYTHON, ""), ""))
+        for each in product(*named)
+    )
+
+
+def find_interpreter(value: str) -> str:
+    """The absolute path of a Python, or of that in the folder of a virtual environment; the value
+    itself where there is none, as of a name that is looked up in PATH."""
+    paths = (Path(value, "bin", "python"), Path(value)) if value else ()
+    return next((str(path.absolute()) for path in paths if is_file(path)), value)
+
+
+def _ends_of_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """The shortest parts of paths that tell them apart, the last such: `new` and `old` of
+    `/env/new/bin/python` and `/env/old/bin/python`."""
+    parts = [Path(path).parts[::-1] for path in paths]
+    longest = max(map(len, parts), default=0)
+    for length, start in product(range(1, longest + 1), range(longest)):
+        ends = tuple("/".join(each[start : start + length][::-1]) for each in parts)
+        if len({*ends}) == len(paths) and all(ends):
+            return ends
+    return tuple(paths)
 
 
 _ENVIRONMENT = """
@@ -145,7 +169,7 @@ def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], No
             found[value] = ended.stdout
         except OSError as error:
             why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
-            hint = "name the folder of a virtual environment, or a Python"
+            hint = "name the folder of a virtual environment, or a Python; to resume, put it back"
             raise UsageError(why, hint) from None
         except subprocess.SubprocessError:
             why = f"{named} cannot import commbench and torch"

@@ -125,7 +125,8 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
         (lambda setting, _: (1, 1.01, 3)[setting], "on,off,auto", SIZES,
          "1K-1M: on and off are equally fast, auto takes 3.00 (2.97 … 3.02) times as long."),
         (crossing, "a,b,c", SIZES, "1K-16K: a is the fastest, b takes 1.30 (1.28 … 1.31) times "
-         "as long; 256K-1M: b is the fastest, a takes 1.15 (1.13 … 1.18) times as long."),
+         "as long, c 2.00 (1.97 … 2.03) times; 256K-1M: b is the fastest, a takes 1.15 "
+         "(1.13 … 1.18) times as long, c 1.54 (1.51 … 1.57) times."),
         (unsure(SIZES[0], SIZES[3]), "on,off", SIZES,
          "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
          "as long; 1K and 1M: undecided."),
@@ -134,12 +135,14 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
          "as long; 16K: undecided."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
          "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
-         "as long; 1K and 1M: undecided between on and off."),
+         "as long, auto 8.01 (7.83 … 8.17) times; 1K and 1M: undecided between on and off."),
         (lambda setting, size: 1 + (setting + size.bit_length()) % 5, "a,b,c,d,e",
          [1 << k for k in range(10, 21)],
-         "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.98 … 2.03) times as long; "
-         "2K and 64K: d is the fastest, e takes 2.00 (1.97 … 2.03) times as long; "
-         "4K and 128K: c is the fastest, d takes 2.00 (1.99 … 2.03) times as long; 4 more sizes."),
+         "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.98 … 2.03) times as long, the others "
+         "3.01 (2.96 … 3.06) to 5.00 (4.92 … 5.08) times; 2K and 64K: d is the fastest, e takes "
+         "2.00 (1.97 … 2.03) times as long, the others 3.00 (2.96 … 3.05) to 5.01 (4.93 … 5.08) "
+         "times; 4K and 128K: c is the fastest, d takes 2.00 (1.99 … 2.03) times as long, the "
+         "others 3.00 (2.97 … 3.05) to 5.01 (4.90 … 5.12) times; 4 more sizes."),
     ],
 )  # fmt: skip
 def test_the_answer_and_the_picture_say_what_is_the_fastest_at_which_sizes(
@@ -199,6 +202,32 @@ def test_ranges_of_sizes_decide_what_single_rows_cannot(tmp_path: Path) -> None:
     result = load_sweep(tmp_path)
     assert {row.verdict for row in result.rows} > {"undecided", "slower"}
     assert ranges_of(result) == [(sizes[0], sizes[-1], "faster", ["cpu-mode=quiet"])]
+
+
+@alike
+def test_the_answer_uses_what_ranges_of_sizes_decide_to_be_the_same(tmp_path: Path) -> None:
+    sizes = [1 << k for k in range(10, 22)]
+    generator = Random(1)
+    synthetic_sweep(
+        tmp_path, lambda *_: generator.uniform(0.95, 1.05), ["A=on,off"], [], rounds=4, sizes=sizes
+    )
+    result = load_sweep(tmp_path)
+    assert {row.verdict for row in result.rows} == {"shortest", "undecided"}
+    assert [each.pooled.verdict for each in result.pooled] == ["same"]
+    assert answers(result) == ["all_reduce 1K-2M: on and off are equally fast."]
+
+
+def test_no_sentence_advises_a_cpu_mode_that_was_swept(tmp_path: Path) -> None:
+    sweep, advice = (
+        Path(__file__).parents[2] / "golden/data/runs/sweep_replay",
+        "--cpu-mode realtime",
+    )
+    assert VIEW.write(load_sweep(sweep)).count(advice) == 2
+    shutil.copytree(sweep, tmp_path / "swept")
+    (tmp_path / "swept/cpu-mode=quiet").rename(tmp_path / "swept/cpu-mode=realtime")
+    described = (sweep / "sweep.json").read_text()
+    (tmp_path / "swept/sweep.json").write_text(described.replace('"quiet"', '"realtime"'))
+    assert advice not in VIEW.write(load_sweep(tmp_path / "swept"))
 
 
 @alike
@@ -389,6 +418,12 @@ def test_a_variable_that_is_not_read_is_refused(
         (["A=1", "A:=x:y,z;w:z", "A=1,2"], [], ["A=1", "A=x:y,z;w:z", "A=2"]),
         (["NCCL_PROTO=LL,-"], [], ["LL", "NCCL_PROTO unset"]),
         (["A=1,2"], ["cpu-mode=quiet"], ["A=1", "A=2"]),
+        ([], ["python=/x/env/new/bin/python,/x/env/old/bin/python"], ["new", "old"]),
+        (
+            [],
+            ["python=/a/new/x,/a/old/x,/b/new/x"],
+            ["a/new", "a/old", "b/new"],
+        ),
         (["A=on,off", "B=on,no"], [], ["A=on B=on", "A=on B=no", "A=off B=on", "A=off B=no"]),
         (
             [],
