@@ -31,8 +31,6 @@ PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
 MINUTE_S = 60.0
-MOST_EFFECTS = 3
-"""Diagnostics that a message names of those that it explains."""
 _RUN_DOCTOR = "run `commbench doctor`"
 _REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
 """What keeps other programs from the cores of ranks, and who may use it."""
@@ -88,7 +86,7 @@ class Diagnostic(NamedTuple):
             effect.words + f" (in {rows} of {several} rows)" * (rows < several)
             for effect, rows in effects.most_common()
         ]
-        return f"{message}. This explains {list_some(told, MOST_EFFECTS)}" if told else message
+        return f"{message}. This explains {list_some(told, len(told))}" if told else message
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
@@ -19,6 +19,9 @@ from commbench.runner.planning import RunListener, find_rank_context, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 
+if TYPE_CHECKING:
+    from commbench.answers.history.store import History
+
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
     """Measure, or resume a run: as a rank where an external launcher started ranks, otherwise on
@@ -28,11 +31,15 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     WrongResultError for a run with wrong results, and any other CommbenchError that ended it.
     """
     rank_context = find_rank_context(options)
+    is_first = (rank_context.rank if rank_context else options.node_rank) == 0
     progress = None
+    if options.history and is_first:
+        with _open_history(options.db):  # an error is told before anything is measured
+            pass
     if options.resume is not None:
         progress = find_resumable(options)
         if not launched_ranks.remaining_tasks(progress):
-            if (rank_context.rank if rank_context else options.node_rank) != 0:
+            if not is_first:
                 return None
             whole = complete(progress)
             listener.status(f"{whole.path} is complete: there is nothing to resume")
@@ -83,13 +90,18 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
 
 def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
     from commbench.analysis.load import as_loaded_run
-    from commbench.answers.history.store import HISTORY, History
 
-    with History(db or HISTORY, is_written=True) as history:
+    with _open_history(db) as history:
         added = history.add(as_loaded_run(run))
     rows = format_count(added.rows, "row")
     rows += f"; {added.waited} do not count: their ranks waited for a core" * bool(added.waited)
     listener.status(f"{added.outcome} in the history {history.path}: {rows}")
+
+
+def _open_history(db: Path | None) -> History:
+    from commbench.answers.history.store import HISTORY, History
+
+    return History(db or HISTORY, is_written=True)
 
 
 def require_correct(run: Run) -> None:

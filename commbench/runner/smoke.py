@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, UnavailableError
+from commbench.errors import CommbenchError, Interrupted, UnavailableError
 from commbench.output import ci
 from commbench.plan.plan import Plan
 from commbench.results.schema import OK, Measurement
@@ -41,6 +41,13 @@ class OperationResult(NamedTuple):
     all cases are ok."""
     is_cut_off: bool = False
     """Whether no case failed, but the run ended before all were measured."""
+
+    @property
+    def outcome(self) -> str:
+        """In the table, and FAIL only where a case failed."""
+        if self.is_cut_off:
+            return "partly measured" if self.cases else "not measured"
+        return "FAIL" if self.failure else "ok"
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +107,7 @@ def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> 
 SUITE = "commbench smoke"
 COLUMNS = (
     Column("operation", attrgetter("name"), TEXT),
-    Column("outcome", lambda operation: "FAIL" if operation.failure else "ok", TEXT),
+    Column("outcome", attrgetter("outcome"), TEXT),
     Column("sizes and\nforms checked", attrgetter("cases"), NUMBER),
     Column("time", attrgetter("time_s"), TIME, is_detail=True),
     Column("why", attrgetter("failure"), TEXT, 8, is_wrapped=True),
@@ -109,7 +116,7 @@ COLUMNS = (
 
 def document(result: SmokeResult) -> Document:
     """How many operations work, and each of them."""
-    table = Table("", COLUMNS, result.operations, tone=lambda o: BAD if o.failure else "")
+    table = Table("", COLUMNS, result.operations, tone=lambda o: BAD * (o.outcome == "FAIL"))
     where = f"{format_count(result.ranks, f'{result.backend} rank')} on {result.device}"
     return Document(SUITE, [where], [verdict(result)], [table], tone=BAD if result.error else GOOD)
 
@@ -117,8 +124,13 @@ def document(result: SmokeResult) -> Document:
 def verdict(result: SmokeResult) -> str:
     """The outcome in one sentence."""
     working = sum(not operation.failure for operation in result.operations)
-    word = "FAIL" if result.error else "PASS"
+    cut_off = sum(operation.is_cut_off for operation in result.operations)
+    is_stopped = isinstance(result.error, Interrupted)
+    is_stopped &= working + cut_off == len(result.operations)
+    word = "STOPPED" if is_stopped else "FAIL" if result.error else "PASS"
     found = f"{working} of {len(result.operations)} operations work and give right results"
+    if cut_off:
+        found += f"; the run ended before {cut_off} of them were measured"
     return f"{word}: {found} ({result.time_s:.1f} s)."
 
 

@@ -23,6 +23,7 @@ from commbench.host.gpus import read_place
 from commbench.plan.plan import OPTIONS, Plan
 from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
+from commbench.results.schema import IN_PROCESS
 from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask, RankContext
 
@@ -33,6 +34,7 @@ SAME_COMMAND = (
     "start every rank with the same command and the same commbench; the run that --resume names "
     "must be the same on every node"
 )
+SAME_CALL = "call measure() with the same arguments, of the same commbench, on all ranks"
 MAX_VALUE = 60
 """Characters of a shortened value."""
 _VARIABLES = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
@@ -67,7 +69,8 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     ignored = environment.DIFFERENT_BY_NATURE
     variables = {name: value for name, value in found.items() if name not in ignored}
     info = _own_info(task.plan, rank_context, comm)
-    _require_same_plan(task, info, comm)
+    hint = SAME_CALL if rank_context.launcher == IN_PROCESS else SAME_COMMAND
+    _require_same_plan(task, info, comm, hint)
     ranks: tuple[RankInfo, ...] = ()
 
     def decide(infos: list[dict[str, Any]]) -> str:
@@ -102,7 +105,7 @@ def _first_others(ranks: Iterable[int], first_alike: Any) -> list[int]:
     return list(first.values())[1 : 1 + MOST_OTHERS]
 
 
-def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator) -> None:
+def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator, hint: str) -> None:
     """Raise UnavailableError on every rank where plans, versions or journals differ: it names the
     first rank that differs from rank 0."""
     own = {"commbench": __version__, "plan": task.plan.digest, "journal": task.journal}
@@ -116,9 +119,7 @@ def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator) -> 
         if key == "plan":
             plans = (comm.share_value(task.plan.as_json(), source) for source in (0, other))
             found = "plan: " + "; ".join(describe_differences(*plans))
-        raise errors.UnavailableError(
-            f"rank {other} on {host} has a different {found}", SAME_COMMAND
-        )
+        raise errors.UnavailableError(f"rank {other} on {host} has a different {found}", hint)
 
 
 def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:

@@ -131,3 +131,12 @@ def test_a_run_adds_itself(tmp_path: Path) -> None:
         tmp_path, "run", *options[:-1], "other", "--output", "run-3", forks_ranks=True
     )
     assert refused.code == 6 and "not a database" in refused.err
+
+
+def test_where_no_history_can_be_written_nothing_is_measured(tmp_path: Path) -> None:
+    for db, why in (("/proc/x.sqlite", "no file can be made in /proc"), ("no/x.sqlite", "no")):
+        for words in ("run --op barrier --no-plots --history", "history add results"):
+            ended = run_commbench(tmp_path, *words.split(), "--db", db)
+            assert ended.code == 6 and ended.err.startswith("error: "), ended.err
+            assert why in ended.err.splitlines()[0] and len(ended.err.splitlines()) == 2
+    assert not list(tmp_path.iterdir())

@@ -34,6 +34,17 @@ OPERATIONS["gather"] = OPERATIONS["gather"]._replace(
 """
 
 
+INTERRUPT = """
+import os, signal, time
+from commbench.plan.operations import OPERATIONS
+starter = os.getpid()
+def stop(dist, b):
+    os.kill(starter, signal.SIGINT)
+    time.sleep(60)
+OPERATIONS["gather"] = OPERATIONS["gather"]._replace(call=stop)
+"""
+
+
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_everything_works_with_gloo(commbench: Commbench, tmp_path: Path, ranks: int) -> None:
     ended = commbench("smoke", "--junit", "report.xml", "--nproc-per-node", str(ranks))
@@ -70,12 +81,22 @@ def test_a_rank_that_dies_is_named_and_what_came_before_is_told(tmp_path: Path) 
     assert ended.code == 4
     assert "rank 1 on" in ended.err and "exit code 7" in ended.err
     assert "\nFAIL: " in ended.out
-    assert re.search(r"gather +FAIL +0 +the run ended after 0 of 9 cases", ended.out)
+    assert re.search(r"gather +not measured +0 +the run ended after 0 of 9 cases", ended.out)
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
     (failed,) = suite.findall("testcase/failure/..")
     assert failed.get("name") == "the run" and "rank 1 on" in (failed[0].get("message") or "")
     skipped = {case.get("name") for case in suite.findall("testcase/skipped/..")}
     assert "gather" in skipped <= set(SMOKED)
+
+
+def test_what_was_not_reached_before_ctrl_c_does_not_fail(tmp_path: Path) -> None:
+    ended = run_program_as(tmp_path, INTERRUPT, "smoke", "--junit", "report.xml")
+    assert (ended.code, ended.err.splitlines()[-2]) == (130, "error: stopped by SIGINT")
+    told = r"(?m)^STOPPED: \d+ of 15 operations work and give right results; the run ended before"
+    assert re.search(told, ended.out) and "FAIL" not in ended.out
+    assert re.search(r"gather +not measured +0 +the run ended after 0 of 9 cases", ended.out)
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
+    assert suite.get("failures") == "1" and suite[-1].get("name") == "the run"
 
 
 @pytest.mark.full

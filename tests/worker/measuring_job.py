@@ -109,7 +109,7 @@ def main() -> None:
         try:
             measure(**wrong)
         except CommbenchError as error:
-            said.append({"name": name, "error": type(error).__name__, "message": error.message})
+            said.append({"name": name, "error": type(error).__name__, "message": str(error)})
     # Groups that are made afterwards have the same names on all ranks.
     last = dist.new_group([0, 1, 2])
     if rank < 3:

@@ -92,7 +92,7 @@ def launch_notes(found: Comparison) -> list[str]:
 
 def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
     """What to do for a clearer answer on these ranges, and what they would show then. With the
-    `limit` of a check, a fraction, it says whether more launches decide it, or which ones they do.
+    `limit` of a check, a fraction, it says first whether more launches decide it.
     """
     runs = (found.a, found.b)
     lacking = (run.path for run in runs if run.incomplete and holds_rounds(run.path))
@@ -107,24 +107,28 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     more = diagnostics.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
-    said = f"For a clearer answer continue both in turns: {', then '.join(commands)}."
+    how = f"continue both in turns: {', then '.join(commands)}."
     foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
     shown = [each for each in foreseen if each is not None]
     if not shown or len(shown) < len(foreseen):
-        return said
-    said += f" If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
-    if limit is not None:
-        ratios = (each.ratio.value for each in unsure)
-        said += f": {_of_limit(limit, [*zip(ratios, shown, strict=True)])}"
-    return f"{said}."
+        return f"For a clearer answer {how}"
+    if limit is None:
+        shows = f"If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
+        return f"For a clearer answer {how} {shows}."
+    ratios = (each.ratio.value for each in unsure)
+    return _of_limit(limit, [*zip(ratios, shown, strict=True)], number, how)
 
 
-def _of_limit(limit: float, found: Sequence[tuple[float, float]]) -> str:
-    """Whether ratios, each with the change that shows, decide a limit; or which limits the largest
-    one decides, in steps of 5 %."""
+def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, how: str) -> str:
+    """Whether ratios, each with the change that so many launches show, decide a limit, and `how`
+    to measure these; or which limits the largest one decides, in steps of 5 %."""
     if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
-        return "enough for this limit"
+        return f"More launches will probably decide this limit: {how}"
     value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     would = f"fail below {5 * fails} %, and pass from" if fails > 0 else "pass from"
-    return f"not enough here, as B/A is {value:.2f}; it would {would} {5 * passes} % on"
+    return (
+        f"More launches will hardly decide this limit: B/A is {value:.2f}, and {number} launches "
+        f"of each run show a change from {1 + shows:.2f} times on. A limit would {would} "
+        f"{5 * passes} % on. Or measure both again on a quieter host (`commbench doctor`)."
+    )

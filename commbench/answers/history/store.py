@@ -23,6 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
@@ -31,7 +32,7 @@ from commbench.answers.history import records
 from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
-from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
+from commbench.results.files import is_file, make_folder, path_exists, require_new, why_unreadable
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import is_imported
 from commbench.stats import Estimate
@@ -89,7 +90,8 @@ def open_history(path: str | Path | None) -> Iterator[History | None]:
 
 class History:
     """A history that is open. RecordsError for a file that cannot be opened or is none; with
-    `is_written` it is made where it does not exist, when the first run is added."""
+    `is_written` it is made where it does not exist, when the first run is added; a folder that does
+    not exist, or cannot be written, is an error before that. Only results/ is made."""
 
     def __init__(self, path: Path = HISTORY, is_written: bool = False) -> None:
         self.path, self._is_written = path, is_written
@@ -101,6 +103,8 @@ class History:
                 self._open()
         elif not is_written:
             raise RecordsError(f"there is no history {path}", MAKE_HINT)
+        elif path != HISTORY or path_exists(RESULTS):
+            require_new(path.with_name(f"{path.name}.{uuid4().hex}"))  # not the file of another
 
     def _open(self) -> sqlite3.Connection:
         if self._is_written:

@@ -295,3 +295,26 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
     ResultsCsv(tmp_path).add(*make_rows(run))
     gate = cb.check(QUIET, against=tmp_path / "results.csv", force=True, max_slowdown="50%")
     assert (gate.exit_code, warned(gate)) == (7, [("old", "queued")])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "limit", "said"),
+    [
+        (1.05, "18%", "More launches will probably decide this limit: continue both in turns: `"),
+        (1.2, "20%", "More launches will hardly decide this limit: B/A is 1.20, and 6 launches of "
+         "each run show a change from 1.10 times on. A limit would fail below 5 %, and pass from "
+         "35 % on. Or measure both again on a quieter host (`commbench doctor`)."),
+    ],
+)  # fmt: skip
+def test_the_advice_says_first_whether_more_launches_decide(
+    ratio: float, limit: str, said: str
+) -> None:
+    def side(label: str, seconds: float) -> Run:
+        batches = [b for part in (0.97, 1.0, 1.03) for b in steady(seconds * part, 8)]
+        run = in_memory(label, [batches], launches=3, elapsed_s=1.0)
+        environment = {**run.header.environment, "boot_id": "the same"}
+        return run._replace(header=run.header._replace(environment=environment))
+
+    gate = check(side("new", 1e-4 * ratio), [parse_rule("max_slowdown", limit)], side("old", 1e-4))
+    assert gate.exit_code == 7
+    assert advice(gate)[0].startswith(said), advice(gate)
