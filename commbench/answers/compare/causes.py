@@ -131,5 +131,5 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, h
     return (
         f"More launches will hardly decide this limit: B/A is {value:.2f}, and {number} launches "
         f"of each run show a change from {1 + shows:.2f} times on. {limits} from "
-        f"{5 * passes} % on would pass. Or measure both again on a quieter host (`commbench doctor`)."
+        f"{5 * passes} % on would pass. Or measure both again on a quiet host (`commbench doctor`)."
     )
