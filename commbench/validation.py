@@ -198,7 +198,8 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         for argument in names[len(given) :]:
             is_given = argument in named and argument not in names[: code.co_posonlyargcount]
             if argument not in usual and not is_given:
-                raise UsageError(f"{name} needs {argument}", f"{lists} says what that is")
+                needed = " and ".join(n for n in places if n not in usual and n != "self")
+                raise UsageError(f"{name} needs {argument}", f"give {needed}: see {lists}")
 
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:

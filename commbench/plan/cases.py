@@ -227,7 +227,8 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
     if dtype and backend and dtype.name in backend.refused_dtypes:
         yield (f"{backend.name} does not support {dtype.name}",)
     if dtype and reduce_op and dtype.kind not in reduce_op.kinds:
-        yield f"{reduce_op.name} is not defined for {dtype.name}", _Refusal("").hint, True
+        known = "an integer dtype: --dtype int32" if "int" in reduce_op.kinds else "--dtype float32"
+        yield f"{reduce_op.name} is not defined for {dtype.name}", f"take {known}", True
     if reduce_op and backend and reduce_op.name in backend.refused_reduce_ops:
         yield (f"{backend.name} has no {reduce_op.name}",)
 

@@ -105,8 +105,7 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
         raise RecordsError(
             f"{journal} has no complete header",
             _about_rows(journal)
-            or "it has not begun to measure, or was killed before: wait, or else delete its folder "
-            "and measure again",
+            or "it has not begun to measure: wait, or delete its folder and measure again",
         )
     if is_quick and not reader.has_durations:
         raise RecordsError(f"{journal} has samples that are no durations", "")

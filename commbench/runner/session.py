@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
@@ -19,9 +19,6 @@ from commbench.runner.planning import RunListener, find_rank_context, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 
-if TYPE_CHECKING:
-    from commbench.answers.history.store import History
-
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
     """Measure, or resume a run: as a rank where an external launcher started ranks, otherwise on
@@ -34,8 +31,7 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     is_first = (rank_context.rank if rank_context else options.node_rank) == 0
     progress = None
     if options.history and is_first:
-        with _open_history(options.db):  # an error is told before anything is measured
-            pass
+        _add_to_history(None, options.db, listener)
     if options.resume is not None:
         progress = find_resumable(options)
         if not launched_ranks.remaining_tasks(progress):
@@ -88,20 +84,19 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
     listener.status(f"results are in {run.path}")
 
 
-def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
+def _add_to_history(run: Run | None, db: Path | None, listener: RunListener) -> None:
+    """Add a run; with None only open the history, whose errors are told before a measurement."""
     from commbench.analysis.load import as_loaded_run
-
-    with _open_history(db) as history:
-        added = history.add(as_loaded_run(run))
-    rows = format_count(added.rows, "row")
-    rows += f"; {added.waited} do not count: their ranks waited for a core" * bool(added.waited)
-    listener.status(f"{added.outcome} in the history {history.path}: {rows}")
-
-
-def _open_history(db: Path | None) -> History:
     from commbench.answers.history.store import HISTORY, History
 
-    return History(db or HISTORY, is_written=True)
+    with History(db or HISTORY, is_written=True) as history:
+        if not run:
+            return
+        added = history.add(as_loaded_run(run))
+    rows = format_count(added.rows, "row")
+    do = "does" if added.waited == 1 else "do"
+    rows += f"; {added.waited} {do} not count: the ranks waited for a core" * bool(added.waited)
+    listener.status(f"{added.outcome} in the history {history.path}: {rows}")
 
 
 def require_correct(run: Run) -> None:
@@ -166,8 +161,8 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
         here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
         there = _recorded_value(option, header)
         if here != there and not (option.may_grow and here > there):
-            more = f"give more than {there}, " * option.may_grow
-            hint = f"leave out {given.flag} to continue this run, or --resume to start a new one"
+            more = f"give more than {there} to extend this run, " * option.may_grow
+            hint = f"leave out {given.flag} to continue it, or --resume to start a new one"
             raise UsageError(
                 f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
                 more + hint,

@@ -291,7 +291,10 @@ def test_runs_that_go_on_with_more_launches_are_compared_in_turns(tmp_path: Path
     for number in ("3", "4"):
         fewer = run_commbench(tmp_path, "run", "--resume", "one", "--launches", number)
         assert f"--launches contradicts one: {number} here, 5 there" in fewer.err
-        assert "hint: give more than 5, leave out --launches" in fewer.err
+        assert (
+            "hint: give more than 5 to extend this run, leave out --launches to continue"
+            in fewer.err
+        )
 
 
 def test_options_that_contradict_the_run_and_what_is_no_run_are_refused(

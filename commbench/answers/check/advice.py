@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
-from commbench.analysis.row_names import format_range, named_bytes
+from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.gate import (
     NO_VERDICT,
     UNCHECKED,
@@ -40,12 +40,11 @@ def advice(gate: GateResult) -> list[str]:
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
-    beyond = [c for c in noisy if c.is_beyond]
     applies = {
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
-        "together": bool(beyond),
+        "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
@@ -59,7 +58,7 @@ def advice(gate: GateResult) -> list[str]:
         again = f"{widest.case.name}: {again}" if own[1:] else again
     elif gate.comparison and not absent:
         again = _clearer(gate.comparison, found, noisy)
-    return _texts(gate, applies, again, _name(beyond))
+    return _texts(gate, applies, again)
 
 
 def _clearer(
@@ -89,21 +88,7 @@ def _after_failure(gate: GateResult) -> list[str]:
     return _texts(gate, applies)
 
 
-def _name(checks: Sequence[RowCheck]) -> str:
-    """An option that names the first of some rows, and those of its operation."""
-    if not checks:
-        return ""
-    rule, operation = checks[0].rule, checks[0].case.operation
-    sizes = [named_bytes(c.case) for c in checks if c.case.operation == operation]
-    within = format_range(min(sizes), max(sizes))
-    limit = f"{(rule.value - 1) * 100:g}%" if rule.limit.needs_baseline else "LIMIT"
-    of = ":".join(filter(None, (operation, within, limit)))
-    return f"`--{rule.limit.name.replace('_', '-')} {of}`"
-
-
-def _texts(
-    gate: GateResult, applies: Mapping[str, bool], again: str = "", named: str = ""
-) -> list[str]:
+def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
@@ -117,7 +102,7 @@ def _texts(
     are_in_turns = gate.comparison is not None and gate.comparison.are_in_turns
     blanks = {
         "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
-        "run": run, "worst": case and case.name, "of_worst": of_worst, "named": named,
+        "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add, "again": "" if are_in_turns else f" {_AGAIN}",
     }  # fmt: skip

@@ -97,6 +97,7 @@ LIMITS: dict[str, Limit] = {
     )
 }
 DEFAULT_SLOWDOWN = "10%"
+_EXAMPLES = {"max_slowdown": DEFAULT_SLOWDOWN, "min_busbw": "3GB/s", "max_time": "5ms"}
 
 
 def _limit(name: str) -> Limit:
@@ -211,12 +212,11 @@ def parse_rule(name: str, text: str) -> Rule:
         is_limit = kind == "sizes" and {"%", "/"} & {*chosen}
         is_last = value[:1].isalpha()  # a name, and no limit
         if not chosen or kind in selected or kind not in _SELECTORS or is_limit or is_last:
-            raise wrong_value(
-                text,
-                "is not a limit",
-                f"write [OPERATION:][SIZES:]LIMIT for --{name.replace('_', '-')}, "
-                "such as all_reduce:1M-1G:LIMIT or step=NAME:variant=calls:LIMIT",
-            )
+            shown = f"all_reduce:1M-1G:{_EXAMPLES[name]}"
+            if is_last and len(selectors) == 1 and selectors[0][:1].isdigit():
+                shown = f"{value}:{selectors[0]}"
+            hint = f"write [OPERATION:][SIZES:]LIMIT: --{name.replace('_', '-')} {shown}"
+            raise wrong_value(text, "is not a limit", hint)
         selected[kind] = chosen
     return make_rule(limit, value, selected)
 

@@ -28,7 +28,7 @@ from commbench.answers.compare import ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.dimensions import DIMENSIONS
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds
 from commbench.results.schema import Batch, Run
 from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, Estimate, collect
 from commbench.units import scaled
@@ -222,6 +222,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     found = environment.mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
     others = environment.differences(a, b)
+    if _are_varied(a, b, found):
+        found, others = (), (*found, *others)
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows, runs = [], ratio.find_facts(a.run, b.run)
     turns = {run.turns for run in runs}
@@ -251,6 +253,14 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     return Comparison(
         a, b, tolerance, tuple(rows), alone_a, alone_b, found, others, changes, is_across
     )
+
+
+def _are_varied(a: LoadedRun, b: LoadedRun, found: Sequence[environment.Difference]) -> bool:
+    """Whether both are settings of one sweep, which names all these differences."""
+    folders = [run.path.resolve() for run in (a, b)]
+    pairs = [(d.name, *each) for d in found for each in zip((d.a, d.b), folders, strict=True)]
+    is_named = all(f"{n.replace('_', '-')}={v}" in folder.name.split("+") for n, v, folder in pairs)
+    return is_named and folders[0].parent == folders[1].parent and all(map(holds_rounds, folders))
 
 
 def row_kind(row: Any) -> str:

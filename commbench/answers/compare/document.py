@@ -273,7 +273,7 @@ DIFFERENCE_COLUMNS = (
 def difference_tables(found: Comparison) -> list[doc.Table]:
     """In what the runs differ."""
     tables = {
-        "What differs; --force compares nevertheless": found.mismatches,
+        "What should not differ, compared with --force": found.mismatches,
         "What else differs" if found.mismatches else "What differs": found.differences,
     }
     return [doc.Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]

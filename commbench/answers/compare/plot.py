@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import WAITED
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.load import distinct_names
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.document import pooled_sentences
@@ -28,6 +28,8 @@ class Side(NamedTuple):
     times: Points
     ratios: Points = ()
     """Over the times of the first run; empty for that."""
+    hollow: Collection[int] = ()
+    """The sizes that do not count, for its ranks waited for a core."""
 
 
 def comparison_pictures(comparisons: Sequence[Comparison], limit: float = 1.0) -> list[Picture]:
@@ -60,18 +62,20 @@ def as_file_name(kind: str) -> str:
 def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
     first, *names = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     times_of_a: dict[int, Estimate] = {}
-    others = []
+    others, hollow = [], set[int]()
     for name, found in zip(names, comparisons, strict=True):
         rows = [r for r in found.rows if r.kind == kind and r.verdict != NOT_COMPARED]
         times_of_a |= {row.a.size_bytes: row.a.time for row in rows}
+        hollow |= {row.a.size_bytes for row in rows if has_waited(row.a.queued_share)}
         others.append(
             Side(
                 name,
                 [(row.a.size_bytes, row.b.time) for row in rows],
                 [(row.a.size_bytes, row.ratio) for row in rows if row.ratio],
+                {row.a.size_bytes for row in rows if has_waited(row.b.queued_share)},
             )
         )
-    return [Side(first, sorted(times_of_a.items())), *(side for side in others if side.times)]
+    return [Side(first, sorted(times_of_a.items()), (), hollow), *(s for s in others if s.times)]
 
 
 def _picture(
@@ -121,11 +125,10 @@ def ratio_panels(
         )
         if value is not None and rows > 1
     ]
-    looks = [nth_look(number) for number in range(len(sides))]
-    times = [Series(side.name, look, side.times) for side, look in zip(sides, looks, strict=True)]
+    times = [Series(s.name, nth_look(n), s.times, hollow=s.hollow) for n, s in enumerate(sides)]
     ratios = [
-        Series(side.name, look, side.ratios)
-        for side, look in zip(sides[1:], looks[1:], strict=True)
+        each._replace(points=side.ratios, hollow={*side.hollow, *sides[0].hollow})
+        for side, each in zip(sides[1:], times[1:], strict=True)
     ]
     over = f"Time over that of {sides[0].name}; above 1: slower, below 1: faster"
     return [

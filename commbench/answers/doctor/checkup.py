@@ -34,7 +34,6 @@ from commbench.output.text import list_some, read_sections
 from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
 from commbench.units import format_bytes, format_count, format_share, format_time
 from commbench.validation import require_within
-from commbench.views.cells import ratio_with_interval_text
 from commbench.views.formats import Result, fields_of
 
 
@@ -267,7 +266,8 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     system = report.gpu_system or GpuSystem()
     reasons = dict.fromkeys(reason for gpu in report.gpus for reason in gpu.throttle_reasons)
     others, slower = OTHERS(facts, report), report.slower_quiet
-    programs = (report.meanwhile and report.meanwhile.busiest) or facts.busiest
+    last = report.meanwhile or OtherLoad(0.0, 0.0)
+    programs = max((facts.busy_share or 0.0, facts.busiest), (last.others_share, last.busiest))[1]
     busiest = [
         f"{each.name} (pid {list_some([*map(str, each.pids)], 2)}) {each.cores:.1f} cores"
         for each in programs
@@ -281,7 +281,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "load": f"{facts.load[0]:.1f}" if facts.load else "unknown",
         "busiest": ", ".join(busiest) or "none that can be seen from here",
         "stalled": format_share(_stalled(facts, report)),
-        "quiet": ratio_with_interval_text(slower and slower.ratio),
+        "quiet": slower.takes(report.best.mode if report.best else PLAIN) if slower else "",
         "calls": "large" if slower and slower.sizes_bytes == cpu_modes.LARGE else "small",
         "cores": format_count(facts.host_cores, "core"),
         "governors": ", ".join(facts.governors),

@@ -19,6 +19,7 @@ from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.stats import CHANGED, UNDECIDED, Estimate, decide
+from commbench.views.cells import times_text
 
 FALSE_ALARMS = 0.05
 """How often noise alone may make a mode faster or slower, of all comparisons of a check together:
@@ -137,6 +138,11 @@ class ModeEffect(NamedTuple):
     stalled_share: float | None
     queued_share: float | None
     """Medians of the launches; of several sizes the largest."""
+
+    def takes(self, other: str) -> str:
+        """`12 times as long as with plain (launches: 8 to 64)`."""
+        text = times_text(self.ratio, f"as long as with {other}")
+        return text.replace(" (", " (launches: ").replace(" … ", " to ")
 
 
 def compare_mode(

@@ -64,8 +64,8 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     if best:
         if best.stalled_share is not None:
             stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
-        times = f"{cells.ratio_with_interval_text(best.ratio)} times as long as with plain"
-        yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {times}{stalled}."
+        takes = best.takes("plain")
+        yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {takes}{stalled}."
     elif report.small and not report.unjudged:
         if least := min((share for _, share in report.stalled_shares), default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
@@ -116,8 +116,8 @@ def _rates(report: DoctorReport) -> Iterator[Block]:
         "time, ranks may be faster."
     ]
     if trip:
-        interval = cells.in_brackets(cells.time_interval_text(trip))
-        notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}{interval}.")
+        ends = cells.time_interval_text(trip).replace(" … ", " to ")
+        notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}, repeats {ends}.")
     if found.undisturbed:
         notes.append("All but the copies by all cores had SCHED_FIFO: other programs had to wait.")
     yield Items(notes)

@@ -23,7 +23,7 @@ from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK
 from commbench.stats import Estimate, student_quantile
-from commbench.units import format_count, format_percent
+from commbench.units import format_count, format_rough_percent
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
@@ -50,6 +50,8 @@ class Level(NamedTuple):
     """See Fit."""
     end: int
     """The place of the first run after those of the level: it and later ones are slower."""
+    known: int
+    """The runs of which the deviation is known, those of other levels among them."""
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -111,7 +113,7 @@ def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Itera
     if found:
         firsts = Counter(run for run, _ in found)
         first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-        slower, db = span(format_percent, [ratio - 1 for _, ratio in found]), db_option(path)
+        slower, db = span(format_rough_percent, [ratio - 1 for _, ratio in found]), db_option(path)
         yield (
             f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
             f"since then {format_count(len(found), 'row')} took {slower} longer. `commbench history"
@@ -159,8 +161,9 @@ def find_level(
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     assert base.level
     return Level(
-        base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1
-    )
+        base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1,
+        len(times),
+    )  # fmt: skip
 
 
 def mean_time(times: Iterable[Estimate]) -> float:

@@ -98,9 +98,10 @@ def _slower_since(trend: Trend) -> Iterator[str]:
     if rows:
         names = name_rows([case for case, _ in rows], [e.case for e in trend.series], LONGEST)
         runs = span(str, [slow for _, slow in rows])
+        last = "run" if runs == "1" else f"{runs} runs"
         yield (
-            f"Slower in the last {runs} runs, too few or too noisy for a step: {names}. A check "
-            "leaves these runs out of the usual level."
+            f"Slower in the last {last}, too few or too noisy for a step: {names}. A check leaves "
+            "that out of the usual level."
         )
 
 
@@ -240,9 +241,15 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:
-    """How many runs the levels of a history have: `11 earlier runs`; empty where it has none."""
-    runs = [level.runs for level in ((baseline and baseline.levels) or {}).values()]
-    return f"{span(str, runs)} earlier run{'s' * (max(runs) > 1)}" if runs else ""
+    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs; their
+    noise is known from 12`; empty where it has none."""
+    levels = [*((baseline and baseline.levels) or {}).values()]
+    if not levels:
+        return ""
+    runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
+    if min(each.runs for each in levels) >= FEWEST:
+        return f"{runs} earlier runs"
+    return f"a level of {runs} run{'s' * (runs != '1')}; their noise is known from {known}"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
