@@ -94,7 +94,8 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
             lines.append(f"dist.init_process_group({value!r})")
         elif name == CPU_MODE:
             lines.append(f"commbench run --cpu-mode {value}")
-            lines += [f"{line}  # in a program" for line in cpu_mode_calls(value)]
+            only = ", keeps all else from its core" * (value == "realtime")
+            lines += [f"{line}  # in a program{only}" for line in cpu_mode_calls(value)]
         elif name == PYTHON:
             lines.append(f"# run it with {setting.interpreter}")
         elif value != UNSET:

@@ -19,7 +19,7 @@ from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.stats import CHANGED, UNDECIDED, Estimate, decide
-from commbench.views.cells import times_text
+from commbench.views.cells import in_brackets, ratio_interval_text, ratio_text
 
 FALSE_ALARMS = 0.05
 """How often noise alone may make a mode faster or slower, of all comparisons of a check together:
@@ -140,9 +140,9 @@ class ModeEffect(NamedTuple):
     """Medians of the launches; of several sizes the largest."""
 
     def takes(self, other: str) -> str:
-        """`12 times as long as with plain (launches: 8 to 64)`."""
-        text = times_text(self.ratio, f"as long as with {other}")
-        return text.replace(" (", " (launches: ").replace(" … ", " to ")
+        """`12 times as long as with plain (launches: 8 … 64)`."""
+        launches = in_brackets(f"launches: {ratio_interval_text(self.ratio)}")
+        return f"{ratio_text(self.ratio)} times as long as with {other}{launches}"
 
 
 def compare_mode(

@@ -116,8 +116,8 @@ def _rates(report: DoctorReport) -> Iterator[Block]:
         "time, ranks may be faster."
     ]
     if trip:
-        ends = cells.time_interval_text(trip).replace(" … ", " to ")
-        notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}, repeats {ends}.")
+        text, repeats = cells.time_text(trip), cells.time_interval_text(trip)
+        notes.append(f"A byte over the loopback and back: {text} (repeats: {repeats}).")
     if found.undisturbed:
         notes.append("All but the copies by all cores had SCHED_FIFO: other programs had to wait.")
     yield Items(notes)
