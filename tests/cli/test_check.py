@@ -150,7 +150,7 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     several_launches(tmp_path / "new", statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    counts = "1 failed, 1 cannot be judged (unsupported), 1 passed"
+    counts = "1 failed, 1 passed, 1 cannot be judged (unsupported)"
     assert f"FAIL: 1 of 4 rows failed (wrong results), {counts}" in flat(ended.out)
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
@@ -172,7 +172,7 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     several_launches(tmp_path / "new", plan(sizes=new))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
-    assert f"NO VERDICT: 1 of 2 rows cannot be judged ({reason}), 1 passed." in ended.out
+    assert f"NO VERDICT: 1 of 2 rows passed, 1 cannot be judged ({reason})." in ended.out
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
     for choice in ("pass", "fail"):
         assert commbench("check", "new", "--against", "old", "--undecided", choice).code == 7

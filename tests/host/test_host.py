@@ -156,7 +156,7 @@ def test_threads_of_one_rank_that_wait_for_each_other_do_not_wait_for_others() -
         ran = time.process_time_ns() - ran
     finally:
         os.sched_setaffinity(0, cores)
-    assert ran > 0.1e9 and queued + ran <= 1.02 * elapsed
+    assert ran > 0.03e9 and queued + ran <= 1.02 * elapsed
 
 
 def test_a_host_that_tells_nothing_leaves_everything_but_time_and_switches_unknown() -> None:
