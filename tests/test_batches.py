@@ -151,10 +151,10 @@ def test_a_case_that_cannot_be_so_precise_ends_with_its_budget(commbench: Commbe
 
     # A single launch is never surer than launches usually differ.
     assert commbench("run", *asked, "--launches", "2", "--output", "two").code == 0
-    shown = commbench("show", "two", "--warnings")  # a run prints three of them
-    if "queued (" in shown.out:
-        pytest.skip("other load on this host made ranks wait, which explains the wide interval")
-    assert "imprecise (all rows): interval " in " ".join(shown.out.split())
+    said = " ".join(commbench("show", "two", "--warnings").out.split())
+    # Where other load made ranks wait, that explains the wide interval.
+    _, is_queued, explained = said.partition("queued (all rows): ")
+    assert "wide intervals" in explained if is_queued else "imprecise (all rows): interval " in said
 
 
 WRONG_AT_FIRST = """
