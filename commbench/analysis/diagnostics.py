@@ -94,13 +94,15 @@ class Diagnostic(NamedTuple):
         up_to = "" if is_one else "up to "
         time = row.time and row.time.estimate
         over = time.scaled(1 / time.value) if time and time.value else None
+        ends = ratio_interval_text(over)
+        interval = f"is {ends} times the median" if ends else "is too wide to be told"
         return self.message.format(
             worst,
             percent=up_to + format_share(worst),
             capped=up_to + format_share(min(worst, 1.0)),
             part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
             longer=f"{up_to}{1 + worst:.3g}",
-            interval=f"the {'' if is_one else 'worst '}interval is {ratio_interval_text(over)}",
+            interval=f"the {'' if is_one else 'worst '}interval {interval}",
             backend=plan.backend,
             names=list_some(self.names(row), 1),
         )

@@ -84,6 +84,11 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
         for run in (slow, same)
     }
     assert codes == {slow: 1, same: 0}
+    # With the accepted run its level is gone.
+    (where / "forgotten.sqlite").write_bytes((where / "results/history.sqlite").read_bytes())
+    db = ("--db", "forgotten.sqlite")
+    assert run_commbench(where, "history", "forget", number, *db).out == "1 run removed\n"
+    assert run_commbench(where, "check", str(same), "--against", "history", *db).code == 1
     none = run_commbench(where, "check", "same", "--against", "history", "--db", "none.sqlite")
     assert none.code == 7 and "NO VERDICT" in none.out
 

@@ -126,9 +126,10 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, h
         return f"More launches will probably decide this limit: {how}"
     value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
-    limits = f"A limit below {5 * fails} % would fail, one" if fails > 0 else "A limit"
+    limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
     return (
         f"More launches will hardly decide this limit: B/A is {value:.2f}, and {number} launches "
-        f"of each run show a change from {1 + shows:.2f} times on. {limits} from "
-        f"{5 * passes} % on would pass. Or measure both again on a quiet host (`commbench doctor`)."
+        f"of each run, if they differ as these do, show a change from {1 + shows:.2f} times on. "
+        f"Then they {limits}pass one from {5 * passes} % on. Or measure both again on a quiet host "
+        "(`commbench doctor`)."
     )

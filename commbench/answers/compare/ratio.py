@@ -245,13 +245,18 @@ def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
     return sides.count(0), sides.count(1)
 
 
+MOST_OF_MEAN = 0.5
+"""A sum of squared weights, whose sum is 1: beyond it one row has most of the weight."""
+
+
 def half_of_launches(
     rows: Sequence[ComparedRow], side: int, fraction: float, weights: Sequence[float] = (1.0,)
 ) -> tuple[float, int]:
     """Half the interval of the weighted log times of rows on one side, A (0) or B (1), by its
     launches, and their number; by their number alone where a row has no samples or lacks a launch,
-    and 0 where it is not known. `fraction` is the quantile that the times are. A single row differs
-    at least as those of its run do; the launches of a mean differ by less."""
+    and 0 where it is not known. `fraction` is the quantile that the times are. A single row, or one
+    with most of the weight, differs at least as those of its run do; the launches of a mean differ
+    by less."""
     own = [(row.a, row.b)[side] for row in rows]
     samples = [row.samples[side] for row in rows if row.samples]
     logs = [statistics.launch_logs(samples_by_launch(each), fraction) for each in samples]
@@ -259,7 +264,7 @@ def half_of_launches(
     if len(logs) == len(own) and len({*map(len, logs)}) == 1:
         means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
     usual = usual_launch_spread(own[0].backend)
-    if rows[0].runs and not rows[1:]:
+    if rows[0].runs and sum(map(mul, weights, weights)) > MOST_OF_MEAN:
         usual = max(usual, rows[0].runs[side].spread)
     is_known = len(means) > 1 or (means and usual)
     return (statistics.launch_half_width(means, usual) if is_known else 0.0), len(means)

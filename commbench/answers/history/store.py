@@ -241,9 +241,13 @@ class History:
         return {System(*json.loads(facts)): placed for facts, placed in found}
 
     def forget(self, runs: Sequence[HistoryRun]) -> None:
-        """Remove these runs with all that only they have, in one transaction."""
+        """Remove these runs with all that only they have, and that one was accepted, in one
+        transaction."""
+        accepted = self.accepted()
         with self._translating(), self._transaction():
             self._forget([run.id for run in runs])
+            for system in {run.system for run in runs if accepted.get(run.system) == run.placed}:
+                self._do("DELETE FROM accepted WHERE system = ?", (json.dumps(system),))
             for table, user in (("series", "point"), ("environment", "run"), ("system", "run")):
                 self._do(f"DELETE FROM {table} WHERE id NOT IN (SELECT {table} FROM {user})")
 

@@ -302,8 +302,9 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
     [
         (1.05, "18%", "More launches will probably decide this limit: continue both in turns: `"),
         (1.2, "20%", "More launches will hardly decide this limit: B/A is 1.20, and 6 launches of "
-         "each run show a change from 1.10 times on. A limit below 5 % would fail, one from 35 % "
-         "on would pass. Or measure both again on a quiet host (`commbench doctor`)."),
+         "each run, if they differ as these do, show a change from 1.10 times on. Then they fail a "
+         "limit below 5 %, and pass one from 35 % on. Or measure both again on a quiet host "
+         "(`commbench doctor`)."),
     ],
 )  # fmt: skip
 def test_the_advice_says_first_whether_more_launches_decide(

@@ -236,3 +236,16 @@ def test_runs_that_are_too_noisy_are_compared_without_digits() -> None:
     assert said.endswith(": undecided, too noisy to compare.") and "times" not in said
     assert RANGE_COLUMNS[0].cell(pooled) == "too noisy" and not RANGE_COLUMNS[1].cell(pooled)
     assert as_json(found)["pooled"][0]["ratio"]["high"] > 1
+
+
+def test_one_row_whose_launches_agree_by_chance_does_not_speak_for_its_range() -> None:
+    # The last launch was disturbed in all rows but one, which has nearly all of the weight.
+    chance = np.random.default_rng(4)
+    old, new = 1e-4 * chance.lognormal(0, 0.03, (2, 5, 12, 10))
+    new *= 1.35
+    new[1:, 8:] *= 30.0
+    found = compare(*(in_memory(n, s.tolist(), launches=3) for n, s in (("a", old), ("b", new))))
+    assert [pooled.verdict for pooled in found.pooled] == ["undecided"] and not found.is_slower
+    new[1:, 8:] /= 30.0
+    found = compare(*(in_memory(n, s.tolist(), launches=3) for n, s in (("a", old), ("b", new))))
+    assert found.is_slower
