@@ -21,7 +21,7 @@ from commbench.answers.history.records import HistoryRun, Series, System, short_
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
 from commbench.output.text import join_words, list_some, span
 from commbench.results.schema import RunHeader
-from commbench.stats import Estimate, around, collect
+from commbench.stats import CHANGED, TOLERANCE, Estimate, around, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -77,10 +77,17 @@ def document(trend: Trend) -> Document:
 
 
 def sentence(change: Change, trend: Trend) -> str:
-    """A change in one sentence: when, which rows, how much, and what changed then."""
+    """A change in one sentence: when, which rows, how much (by row where rows really differ), and
+    what changed then."""
     is_slower = change.ratio.value > 1
-    ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
-    how = cells.times_text(ratio, f"as {'slow' if is_slower else 'fast'}")
+    whole, *own = (
+        found if is_slower else found.map(lambda value: 1 / value)
+        for found in (change.ratio, *(step.ratio for step in change.steps))
+    )
+    as_slow = f"as {'slow' if is_slower else 'fast'}"
+    how = cells.times_text(whole, as_slow)
+    if any(decide(ratio(one, whole), TOLERANCE) in CHANGED for one in own):
+        how = f"{span(cells.ratio_text, own)} times {as_slow}, by row"
     return (
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
         f"{causes_text(change)}."
@@ -249,7 +256,8 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
     if min(each.runs for each in levels) >= FEWEST:
         return f"{runs} earlier runs"
-    return f"a level of {runs} run{'s' * (runs != '1')}; their noise is known from {known}"
+    of = "run; its" if runs == "1" else "runs; their"
+    return f"a level of {runs} {of} noise is known from {known}"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:

@@ -29,6 +29,7 @@ from commbench.results.records import LinkProbe
 
 RUNS, STEP = 40, 20
 OLD, NEW = "2.27.5", "2.28.9"
+TIMES = ("time_s", "time_ci_low_s", "time_ci_high_s")
 
 
 @pytest.fixture
@@ -367,3 +368,20 @@ def test_a_history_in_another_cpu_mode_is_not_compared(history: History) -> None
     assert "cpu mode plain" in " ".join(gate.text().split())
     with pytest.raises(UsageError, match="belong to --against history"):
         commbench.check(run, max_time="1s", node="node1")
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [(2.0, "became 1.95 times as slow ("), (4.0, "became 1.95 to 3.90 times as slow, by row")],
+)
+def test_rows_that_changed_by_other_factors_are_not_averaged(
+    history: History, second: float, said: str
+) -> None:
+    for day, each in enumerate(noise(number=16)):
+        run = made_run(day, each)
+        factors = [2.0, second, 1.0, 1.0, 1.0] if day >= 8 else [1.0] * 5
+        history.add(run._replace(rows=[
+            row._replace(**{name: factor * getattr(row, name) for name in TIMES})
+            for row, factor in zip(run.rows, factors, strict=True)
+        ]))  # fmt: skip
+    assert said in " ".join(find_trend(history).text().split())
