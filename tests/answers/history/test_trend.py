@@ -230,7 +230,8 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(history: History, 
     accepted = commbench.history.accept(15, db=history.path)
     assert accepted.path == str(runs[first].path.absolute())
     passed = check(history, made_run(first + slow, 1.3))
-    known = f"a level of {slow} run{'s' * (slow > 1)}; their noise is known from {first + slow}:"
+    of = "runs; their" if slow > 1 else "run; its"
+    known = f"a level of {slow} {of} noise is known from {first + slow}:"
     assert passed.outcome == "pass"
     assert verdict(passed).startswith(f"PASS against {known if slow < 6 else f'{slow} earlier'}")
     assert commbench.history.list_(db=history.path).accepted == {15}
