@@ -225,7 +225,7 @@ def seven_digits(value: float) -> float:
 
 
 def scaled(value: float | None, unit: float = 1.0) -> float | None:
-    """A value in a unit, with these digits; None for an unknown one."""
+    """A value in a unit, with seven digits; None for an unknown one."""
     return None if value is None else seven_digits(value / unit)
 
 

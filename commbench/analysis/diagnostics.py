@@ -86,7 +86,7 @@ class Diagnostic(NamedTuple):
             effect.words + f" (in {rows} of {several} rows)" * (rows < several)
             for effect, rows in effects.most_common()
         ]
-        return f"{message}. This explains {list_some(told, len(told))}" if told else message
+        return f"{message}. This explains {', '.join(told)}" if told else message
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])

@@ -234,7 +234,8 @@ def sweep(
         if options.runs[0].dry_run:
             made = make_sweep(options, print_status)
             names, rounds = [each.name for each in settings], format_count(made.rounds, "round")
-            print_status(f"{len(names)} settings x {rounds}, {list_some(names, 8)}; one run:")
+            number = format_count(len(names), "setting")
+            print_status(f"{number} x {rounds}, {list_some(names, 8)}; one run:")
             print_plan(replace(options.runs[0], launches=1))
             return
         measure = partial(api.run_sweep, options)

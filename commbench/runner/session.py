@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
@@ -19,6 +19,9 @@ from commbench.runner.planning import RunListener, find_rank_context, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 
+if TYPE_CHECKING:
+    from commbench.answers.history.store import History
+
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
     """Measure, or resume a run: as a rank where an external launcher started ranks, otherwise on
@@ -31,7 +34,8 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     is_first = (rank_context.rank if rank_context else options.node_rank) == 0
     progress = None
     if options.history and is_first:
-        _add_to_history(None, options.db, listener)
+        with _open_history(options.db):
+            pass  # its errors are told before anything is measured
     if options.resume is not None:
         progress = find_resumable(options)
         if not launched_ranks.remaining_tasks(progress):
@@ -84,14 +88,16 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
     listener.status(f"results are in {run.path}")
 
 
-def _add_to_history(run: Run | None, db: Path | None, listener: RunListener) -> None:
-    """Add a run; with None only open the history, whose errors are told before a measurement."""
-    from commbench.analysis.load import as_loaded_run
-    from commbench.answers.history.store import HISTORY, History
+def _open_history(db: Path | None) -> History:
+    from commbench.answers.history import store
 
-    with History(db or HISTORY, is_written=True) as history:
-        if not run:
-            return
+    return store.History(db or store.HISTORY, is_written=True)
+
+
+def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
+    from commbench.analysis.load import as_loaded_run
+
+    with _open_history(db) as history:
         added = history.add(as_loaded_run(run))
     rows = format_count(added.rows, "row")
     do = "does" if added.waited == 1 else "do"

@@ -200,25 +200,25 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     ),
     known.SECONDS: cells.time_with_interval_text,
     known.RATE: cells.bandwidth_with_interval_text,
-    known.RATIO: lambda found: f"{cells.RATIO_WITH_INTERVAL.write(found)} times",
+    known.RATIO: lambda found: f"{_ratio_text(found)} times",
     known.SHARE: cells.share_with_interval_text,
     known.TEXT: str,
 }
-"""How a value is written, by its unit."""
+"""How a value of a unit is written: with the digits of its interval, and with that."""
 
 
-def value_text(value: Any, unit: str) -> str:
-    """A value of that unit, with the digits of its interval, and with that."""
-    if isinstance(value, tuple) and not isinstance(value, Estimate):
-        return " … ".join(dict.fromkeys(f"{float(f'{end:.2g}'):g}" for end in value)) + " times"
-    return _WRITERS[unit](value)
+def _ratio_text(found: Any) -> str:
+    """A ratio with its interval, or both ends of a range."""
+    if isinstance(found, tuple) and not isinstance(found, Estimate):
+        return " … ".join(dict.fromkeys(f"{float(f'{end:.2g}'):g}" for end in found))
+    return cells.RATIO_WITH_INTERVAL.write(found)
 
 
 def _about_ratio(found: Any) -> str:
-    """Without its interval, which the facts have; both ends of a range."""
+    """The same without the interval of a ratio, which the facts have."""
     if isinstance(found, Estimate):
         return cells.ratio_text(found)
-    return found if isinstance(found, str) else value_text(found, known.RATIO)[: -len(" times")]
+    return found if isinstance(found, str) else _ratio_text(found)
 
 
 _RATIO = Unit(_about_ratio, is_left=True)
@@ -253,7 +253,7 @@ def document(found: Explanation) -> Document:
     for each in found.rows:
         if not found.is_overview or each.get("step"):
             facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
-            rows = [(f.name, value_text(f.value, f.unit), f.how) for f in facts]
+            rows = [(f.name, _WRITERS[f.unit](f.value), f.how) for f in facts]
             warned = Facts([(f.name, f.how) for f in each.facts if f.unit == known.FIGURE])
             told: list[Any] = [facts_table("", rows), *([warned] if warned.pairs else [])]
             blocks += told if is_one else [Section(_title(each), told)]
@@ -281,9 +281,9 @@ def _sentence(found: RowExplanation) -> str:
     size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     form, ranks = found.get(known.FORM), units.format_count(case.ranks, "rank")
     text = f"{case.operation}{f' ({form})' * bool(form)}{size} on {ranks} takes "
-    text += value_text(row.time.estimate, known.SECONDS)
+    text += cells.time_with_interval_text(row.time.estimate)
     if isinstance(ratio := found.get(known.OVER_DIRECT), Estimate):
-        text += f", {value_text(ratio, known.RATIO)} as long as a direct call"
+        text += f", {_ratio_text(ratio)} times as long as a direct call"
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {units.format_times(row.time.median / predicted.value)} the predicted time"
     if busbw := found.get("busbw"):
@@ -320,7 +320,7 @@ def _may_reduce(row: ResultRow) -> bool:
 
 
 def _bound_sentence(bound: known.Fact, share: known.Fact) -> str:
-    latency = f"latency is {value_text(share.value, share.unit)} of the time"
+    latency = f"latency is {cells.share_with_interval_text(share.value)} of the time"
     if bound.value == known.UNDECIDED:
         return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."
     return f"It is {bound.value}: {latency}, the rest grows with S; {bound.how}."

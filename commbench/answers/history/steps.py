@@ -6,7 +6,9 @@ The fit minimises, over all ways to cut the series into segments of at least SHO
 
 exactly, by dynamic programming (Jackson et al., IEEE Signal Processing Letters 12, 2005). Points
 far from the median of their neighbours are moved to CLIP standard deviations from it first, so that
-an outlier is not a segment, and the fit has nearly the precision of least squares.
+an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
+the neighbours may be on the other level: so each step is then moved past points that are on the
+other level, or dropped, and the levels are of points moved towards the median of their segment.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
 that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
@@ -127,11 +129,8 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     noise = estimate_noise(values)
     weights = _weights(series, noise)
     width = CLIP * noise.deviation
-    cuts = _Sums(_clip(values, _moving_medians(values), width), weights).cut(
-        penalty(noise, number, alpha)
-    )
-    cuts = _settle(values, cuts, JUMP * noise.deviation)
-    # Beside a step, the median of the neighbours may be of the other level.
+    smooth = _Sums(_clip(values, _moving_medians(values), width), weights)
+    cuts = _settle(values, smooth.cut(penalty(noise, number, alpha)), JUMP * noise.deviation)
     sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
