@@ -57,9 +57,12 @@ def merge_rounds(runs: Mapping[int, schema.Run], name: str) -> schema.Run:
         found = schema.worse_outcome(worst.get(index), measurement)
         worst[index] = found._replace(batches=(*earlier, *own))
     measurements = tuple(worst[index] for index in sorted(worst))
-    first, end = next(iter(runs.values())), [*runs.values()][-1].end
-    header = first.header._replace(label=name, launcher=schema.IN_SWEEP)
-    return first._replace(header=header, measurements=measurements, end=end)
+    first, last = next(iter(runs.values())), [*runs.values()][-1]
+    return first._replace(
+        header=first.header._replace(label=name, launcher=schema.IN_SWEEP),
+        measurements=measurements, end=last.end, launches=len(runs),
+        starts=tuple(run.header.started for run in runs.values()),
+    )  # fmt: skip
 
 
 def read_setting(folder: Path) -> schema.Run:
@@ -73,14 +76,10 @@ def read_setting(folder: Path) -> schema.Run:
             f"no round in {folder} is complete", "`commbench sweep --resume` goes on"
         )
     found = merge_rounds(runs, folder.name)
-    plan = found.header.plan.extended(len(runs))
-    header, end = found.header._replace(plan=plan), found.end
+    plan, end = found.header.plan.extended(len(runs)), found.end
     if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):
         end = schema.RunEnd(schema.UNFINISHED, f"{len(runs)} of {asked} are complete")
-    starts = tuple(run.header.started for run in runs.values())
-    return found._replace(
-        path=str(folder), header=header, launches=len(runs), starts=starts, end=end
-    )
+    return found._replace(path=str(folder), header=found.header._replace(plan=plan), end=end)
 
 
 def _asked_rounds(sweep: Path) -> int:

@@ -226,10 +226,10 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         found, others = (), (*found, *others)
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows, runs = [], ratio.find_facts(a.run, b.run)
-    turns = {run.turns for run in runs}
-    in_turns = turns == {a.launches, b.launches} and 1 not in turns
     # In turns, the launches show how the host changes; what is slower on one side is its own.
-    changes = () if is_across or in_turns else find_host_changes(a.run, b.run, is_alike)
+    changes = (
+        () if is_across or ratio.are_in_turns(runs) else find_host_changes(a.run, b.run, is_alike)
+    )
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
@@ -242,7 +242,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs, in_turns)
+        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))

@@ -65,6 +65,13 @@ class RunFacts(NamedTuple):
     are one turn."""
     spread: float
     """The standard deviation of launches by all its rows, 0 where it is not known."""
+    launches: int = 0
+    """How many it has; 0 where that is not known."""
+
+
+def are_in_turns(runs: Sequence[RunFacts] | None) -> bool:
+    """Whether each launch of two runs is a turn of its own."""
+    return bool(runs) and all(run.turns == run.launches > 1 for run in runs or ())
 
 
 class ComparedRow(NamedTuple):
@@ -90,8 +97,11 @@ class ComparedRow(NamedTuple):
     between runs."""
     level: Any = None
     """Of a history the answers.history.baseline.Level of A."""
-    in_turns: bool = False
-    """Whether each launch of both sides was a turn of its own."""
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether each launch of both sides was a turn of its own."""
+        return are_in_turns(self.runs)
 
     @property
     def either(self) -> Any:
@@ -130,7 +140,7 @@ class ComparedRow(NamedTuple):
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
 
 
-_NOT_SAID = ("kind", "a", "b", "samples", "host", "runs", "level", "in_turns")
+_NOT_SAID = ("kind", "a", "b", "samples", "host", "runs", "level")
 
 
 def case_json(row: Any) -> dict[str, Any]:
@@ -151,14 +161,14 @@ def side_json(row: Any) -> dict[str, Any]:
 def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host: HostEffect = NO_EFFECT,
     samples: tuple[Measurement, Measurement] | None = None,
-    runs: tuple[RunFacts, RunFacts] | None = None, in_turns: bool = False,
+    runs: tuple[RunFacts, RunFacts] | None = None,
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it."""
-    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs, None, in_turns)
+    row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs)
     row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
-    if why := why_undecided(a, b, in_turns):
+    if why := why_undecided(a, b, row.in_turns):
         return row._replace(reason=why)
     verdict, alone = (stats.decide(each, tolerance) for each in (found, host.without(found)))
     lacking = [
@@ -216,13 +226,14 @@ def other_work(a: Any, b: Any) -> str:
 
 def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
-    known = (run.measurements if run and run.header.plan.launches > 1 else () for run in (a, b))
+    known = (run.measurements if run else () for run in (a, b))
     spreads = (
         statistics.spread_of(statistics.launch_logs(samples_by_launch(each)) for each in own)
         for own in known
     )
     turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
-    first, second = map(RunFacts, turns, spreads)
+    launches = (len(run.starts) if run else 0 for run in (a, b))
+    first, second = map(RunFacts, turns, spreads, launches)
     return first, second
 
 

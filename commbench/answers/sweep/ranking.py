@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from operator import attrgetter, itemgetter
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
@@ -24,11 +25,12 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
-from commbench.results.schema import OK
+from commbench.results.schema import OK, Run
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
 _TIED = (FASTEST, SHORTEST, TIED)
+_TwoRuns: TypeAlias = tuple[comparing.RunFacts, comparing.RunFacts]
 
 
 class SettingTime(NamedTuple):
@@ -46,6 +48,8 @@ class SettingTime(NamedTuple):
     without a time, and where no other setting has one."""
     reason: str = ""
     """Why it is UNDECIDED although the interval of the ratio may decide it."""
+    run: Run | None = None
+    """The whole run that the row is of; None where it is not known."""
 
     @property
     def waited(self) -> float | None:
@@ -83,7 +87,7 @@ class SettingTime(NamedTuple):
             "busbw_bytes_per_s": self.row.busbw if self.estimate else None,
             "status": self.row.measurement.status,
             "warnings": [each.name for each in self.row.diagnoses],
-            **fields_of(self, "selection", without=("row", "estimate")),
+            **fields_of(self, "selection", without=("row", "run", "estimate")),
         }
 
 
@@ -203,8 +207,14 @@ class SettingRank(NamedTuple):
 def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
     """Every case that a setting measured: steps of a workload first, else in the order of the
     plan."""
-    settings = [result.setting for result in results]
+    runs = {result.setting: result.run for result in results}
+    settings = [*runs]
     varied = varied_fields(settings)
+
+    @cache
+    def facts(a: Setting, b: Setting) -> _TwoRuns:
+        return comparing.find_facts(runs[a], runs[b])
+
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
@@ -217,7 +227,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     points = []
     for (kind, *_), rows in found.items():
         size = named_bytes(next(iter(rows.values())).case)
-        points.append(SweepPoint(kind, size, _make_times(settings, rows, tolerance)))
+        points.append(SweepPoint(kind, size, _make_times(runs, rows, tolerance, facts)))
     return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
@@ -239,22 +249,22 @@ def is_beside(case: Case, setting: Setting) -> bool:
 
 
 def _make_times(
-    settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
-) -> tuple[SettingTime | None, ...]:
+    runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float,
+    facts: Callable[[Setting, Setting], _TwoRuns],
+) -> tuple[SettingTime | None, ...]:  # fmt: skip
     times = {
         setting: row.time.estimate for setting, row in rows.items() if row.time and is_timed(row)
     }
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
-    for setting in settings:
+    for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            ratio = stats.ratio(time, times[best])
-            in_turns = row.header is not rows[best].header  # of one run, not case by case
-            why = WAITED if comparing.waited_sides(rows[best], row, in_turns) else ""
+            compared = compare_rows("", rows[best], row, tolerance, facts(best, setting))
+            ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             verdict = TIED if verdict == stats.SAME else verdict
-        found.append(SettingTime(setting, row, time, ratio, verdict, why) if row else None)
+        found.append(SettingTime(setting, row, time, ratio, verdict, why, run) if row else None)
     if others := {each.verdict for each in found if each and each.verdict}:
         place = FASTEST if others == {stats.SLOWER} else SHORTEST
         return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
@@ -281,9 +291,13 @@ def pool_two(
 ) -> list[pooling.PooledRatio]:
     """The time under b over that under a, of points of one kind by ascending size, for each range
     of sizes in which it does not change."""
-    times = [{each.setting: each.row for each in point.by_time} for point in points]
-    both = ((own[a], own[b]) for own in times if a in own and b in own)
-    rows = [compare_rows(points[0].kind, *pair, tolerance) for pair in both]
+    times = [{each.setting: each for each in point.by_time} for point in points]
+    both = [(own[a], own[b]) for own in times if a in own and b in own]
+    if not both:
+        return []
+    facts = comparing.find_facts(*(each.run for each in both[0]))
+    kind = points[0].kind
+    rows = [compare_rows(kind, x.row, y.row, tolerance, facts) for x, y in both]
     return pooling.pool_kind([row for row in rows if row.ratio], tolerance)
 
 
@@ -293,15 +307,17 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def compare_rows(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> comparing.ComparedRow:
-    """The time of b over that of a. Launches differ only between runs: one run measures all of its
-    rows in the same launches."""
+def compare_rows(
+    kind: str, a: ResultRow, b: ResultRow, tolerance: float, facts: _TwoRuns
+) -> comparing.ComparedRow:
+    """The time of b over that of a. Launches and hosts differ only between runs: one run measures
+    all of its rows in the same launches."""
     of_a, of_b = (row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b))
     if a.header is b.header:
         of_a, of_b = (each._replace(launches=None) for each in (of_a, of_b))
         return comparing.compare_rows(kind, of_a, of_b, tolerance)
-    row = comparing.compare_rows(kind, of_a, of_b, tolerance, in_turns=True)
-    return row._replace(samples=(a.measurement, b.measurement))
+    samples = (a.measurement, b.measurement)
+    return comparing.compare_rows(kind, of_a, of_b, tolerance, samples=samples, runs=facts)
 
 
 def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
