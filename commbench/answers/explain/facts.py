@@ -238,11 +238,9 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_run(row, time, every) if every else []
 
 
-def _bound(share: float | Estimate, queued: float = 0.0) -> list[Fact]:
+def _bound(share: float | Estimate) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where the interval of the
-    share does not, and where its ranks waited for a core for a large share of the time."""
-    if diagnostics.has_waited(queued):
-        return [Fact(NOT_KNOWN, "not known", TEXT, f"{diagnostics.WAITED}: `commbench doctor`")]
+    share does not."""
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
@@ -258,20 +256,23 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         if each.measurement.status == OK and (known := each.known_time)
     }
     own = row.case.key("size_bytes", "count")
-    times = {
-        case.size_bytes: t for case, t in timed.items() if case.key("size_bytes", "count") == own
-    }
+    waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
+    alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}
+    times = {case.size_bytes: t for case, t in alike.items() if case not in waited}
     ranks = row.case.ranks
     points = observations.make_points(times, ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
     longer, why = times.get(2 * size), ""
-    if curve:
+    fewest = fit.FEWEST_OF_RUN if OPERATIONS[row.case.operation].has_data else 1
+    if len(alike) >= fewest and (row.case in waited or len(times) < fewest):
+        why = f"{diagnostics.WAITED}: `commbench doctor`"
+    elif curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
         line = max(first, of_size, key=attrgetter("fixed_s"))
         why = "" if line.fits(size) and of_size.fits(size) else _misfit(times, curve)
-    elif OPERATIONS[row.case.operation].has_data:
+    elif fewest > 1:
         why = TOO_FEW
     if why:
         twice = Fact(TWICE_SIZE, stats.ratio(longer, time), RATIO, MEASURED)
@@ -285,7 +286,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
         where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
-    facts = [*_bound(share, row.queued_share or 0.0), Fact("latency", latency, SECONDS, where)]
+    facts = [*_bound(share), Fact("latency", latency, SECONDS, where)]
     if curve:
         beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
