@@ -192,6 +192,10 @@ def ignore_interruptions() -> None:
 ERRORS_BY_NAME = {error.__name__: error for error in CommbenchError.__subclasses__()}
 
 
+def __dir__() -> list[str]:
+    return ["CommbenchError", *ERRORS_BY_NAME]
+
+
 def to_wire(error: CommbenchError) -> list[str]:
     """The error as text for another process: its class, message, hint and details."""
     return [type(error).__name__, *error.texts, error.details]

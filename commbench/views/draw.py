@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
-from commbench.results.files import is_folder, make_folder, unused_path, write_new
+from commbench.results.files import is_file, is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
 from commbench.views import draw_curves, formats
 from commbench.views import pictures as plot
@@ -95,21 +95,30 @@ def names_file(output: Path, others: Iterable[str] = ()) -> bool:
 
 def write_pictures(pictures: Sequence[plot.Picture], output: Path, is_again: bool = False) -> Drawn:
     """Draw one picture into a new file that ends in .png, .svg or .pdf, or each into a new PNG file
-    of a folder; their paths. `is_again`: commbench drew into that folder what it now replaces."""
-    replaced = OWN_PICTURE if is_again else None
-    if not names_file(output):
-        folder = make_folder(output)
-        paths = [(each, unused_path(folder, each.name, ".png", replaced)) for each in pictures]
-    elif len(pictures) == 1:
-        paths = [(pictures[0], output)]
-    else:
+    of a folder, where it may be already; their paths. `is_again`: commbench drew into that folder
+    what it now replaces."""
+    replaced, is_one, paths = OWN_PICTURE if is_again else None, names_file(output), []
+    if is_one and len(pictures) != 1:
         raise UsageError(
             f"{output} can hold one picture, and here are {len(pictures)}",
             "--output DIR draws a picture of each",
         )
-    for picture, path in paths:
-        write_new(path, render(picture, path.suffix), replaced)
-    return Drawn(pictures, tuple(path for _, path in paths))
+    folder = output.parent if is_one else make_folder(output)
+    for picture in pictures:
+        path = output if is_one else folder / f"{picture.name}.png"
+        content = render(picture, path.suffix)
+        if is_one or not _holds(path, content):
+            path = path if is_one else unused_path(folder, picture.name, ".png", replaced)
+            write_new(path, content, replaced)
+        paths.append(path)
+    return Drawn(pictures, tuple(paths))
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return is_file(path) and path.read_bytes() == content
+    except OSError:
+        return False
 
 
 def render(picture: plot.Picture, ending: str, width: float = WIDTH) -> bytes:
