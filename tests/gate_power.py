@@ -24,12 +24,15 @@ def checked(
 ) -> GateResult:  # fmt: skip
     """The check of drawn runs; the first row, or each, is `slow` times as slow as in the baseline.
     The log medians of the launches of a row differ by `spread`, half of the variance in all rows
-    alike; those of runs as much again, unless their launches are in turns."""
+    alike, and those of runs as much again. In turns, the ratios of launches differ by `spread`, and
+    the host makes a launch of both as much as 1.2 times slower or faster."""
     chance = np.random.default_rng(seed)
     samples = 1e-4 * chance.lognormal(0, 0.05, (2, rows, launches, 4, 10))
-    for alike, number in product((rows, 1), (launches, 1)):
-        effect = chance.lognormal(0, spread / sqrt(2), (2, alike, number, 1, 1))
-        samples *= 1.0 if in_turns and number == 1 else effect
+    own = spread / 2 if in_turns else spread / sqrt(2)
+    for alike in (rows, 1):
+        samples *= chance.lognormal(0, own, (2, alike, launches, 1, 1))
+        samples *= 1.0 if in_turns else chance.lognormal(0, own, (2, alike, 1, 1, 1))
+    samples *= chance.lognormal(0, 0.2 * in_turns, (launches, 1, 1))
     samples[1, : rows if are_all else 1] *= slow
     sides = samples.reshape(2, rows, 4 * launches, 10).tolist()
     old, new = (in_memory(f"run {n}", side, launches=launches) for n, side in enumerate(sides))

@@ -245,7 +245,8 @@ def _rows(found: Comparison) -> doc.Table:
         decided = [row for row in brief if row.verdict not in (stats.SAME, stats.UNDECIDED)]
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
-    title = "Rows: B/A is the time of B over the time of A"
+    mean = "the mean over launches of " * found.are_in_turns
+    title = f"Rows: B/A is {mean}the time of B over that of A"
     return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 

@@ -46,7 +46,9 @@ from commbench.answers.compare.ratio import (
     NO_EFFECT,
     ComparedRow,
     HostEffect,
+    find_ratio,
     half_of_launches,
+    pair_launches,
     widen,
 )
 from commbench.stats import Estimate
@@ -98,7 +100,7 @@ class PooledRatio(NamedTuple):
     def ratio_of(self, row: ComparedRow) -> Estimate | None:
         """The ratio of one of its rows as far as the others tell it, too, by the formula above;
         None where an interval is not known."""
-        found, plain = _log_ratio(row, "time"), self.host.without(self.ratio)
+        found, plain = _log_ratio(row), self.host.without(self.ratio)
         if not (found and plain and plain.has_interval and plain.ends[0]):
             return None
         mean, low, high = map(log, (plain.value, *plain.ends))
@@ -205,7 +207,7 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
     current: list[ComparedRow] = []
     weights = mean = noise = 0.0
     for row in rows:
-        found = _log_ratio(row, "time")
+        found = _log_ratio(row)
         value, variance = log(row.ratio.value) if row.ratio else 0.0, 0.0
         if found:
             value, variance = found.value, found.variance
@@ -226,9 +228,9 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
         yield current
 
 
-def _log_ratio(row: ComparedRow, times: str) -> _LogRatio | None:
-    """The ratio of a row's times, `time` or `undisturbed`; None where it has no finite interval."""
-    found = stats.ratio(getattr(row.b, times), getattr(row.a, times))
+def _log_ratio(row: ComparedRow, fraction: float = 0.5) -> _LogRatio | None:
+    """The ratio of this quantile of a row's times; None where it has no finite interval."""
+    found = find_ratio(row, fraction)
     if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
         return None
     value, low, high = map(log, (found.value, *found.ends))
@@ -239,8 +241,8 @@ def _log_ratio(row: ComparedRow, times: str) -> _LogRatio | None:
 def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     """One range of sizes."""
     known, calm = (
-        [found for row in rows if (found := _log_ratio(row, times))]
-        for times in ("time", "undisturbed")
+        [found for row in rows if (found := _log_ratio(row, fraction))]
+        for fraction in (0.5, statistics.UNDISTURBED)
     )
     effects = [row.host for row in rows]
     host = HostEffect(min(e.least for e in effects), max(e.most for e in effects))
@@ -273,9 +275,11 @@ def _pool_logs(
     if len(found) > 1:
         logs, variances = [e.value for e in found], [e.variance for e in found]
         weights, value, half, between = random_effects(logs, variances)
+    together = pair_launches(rows, fraction, weights)
     halves = [half_of_launches(rows, side, fraction, weights) for side in (0, 1)]
     if len(found) > 1:
-        half = max(half, hypot(*(each for each, _ in halves)))
+        of_launches = log(together.ends[1] / together.value) if together else 0.0
+        half = max(half, of_launches or hypot(*(each for each, _ in halves)))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
     pooled = Estimate(exp(value), exp(low), exp(high))

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from operator import itemgetter, mul
+from math import exp, sqrt
+from operator import itemgetter, mul, sub
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -13,6 +14,7 @@ from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
+from commbench.analysis.statistics import UNDISTURBED
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.schema import OK, WRONG, Measurement, Run
@@ -64,7 +66,8 @@ class RunFacts(NamedTuple):
     """In how many turns it was measured: its launches between which none of the other run began
     are one turn."""
     spread: float
-    """The standard deviation of launches by all its rows, 0 where it is not known."""
+    """The standard deviation of launches by all its rows, 0 where it is not known; in turns that of
+    the ratios of both runs by launch."""
     launches: int = 0
     """How many it has; 0 where that is not known."""
 
@@ -113,7 +116,8 @@ class ComparedRow(NamedTuple):
         """Of freedom of the ratio; 0 where they are not known."""
         if self.level:
             return int(self.level.degrees)
-        return statistics.launch_degrees(self.a.launches, self.b.launches)
+        sides = self.a.launches, self.b.launches
+        return statistics.launch_degrees(*sides[: 1 if self.in_turns else 2])
 
     @property
     def waited(self) -> str:
@@ -130,8 +134,7 @@ class ComparedRow(NamedTuple):
     @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
-        b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
-        return widen([self], stats.ratio(b, a), statistics.UNDISTURBED) if a and b else None
+        return widen([self], find_ratio(self, UNDISTURBED), UNDISTURBED)
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
@@ -165,7 +168,7 @@ def compare_rows(
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it."""
     row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs)
-    row = row._replace(ratio=(found := widen([row], stats.ratio(b.time, a.time))))
+    row = row._replace(ratio=(found := widen([row], find_ratio(row))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return row._replace(verdict=stats.NOT_COMPARED, reason=why)
     if why := why_undecided(a, b, row.in_turns):
@@ -226,15 +229,24 @@ def other_work(a: Any, b: Any) -> str:
 
 def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
-    known = (run.measurements if run else () for run in (a, b))
-    spreads = (
-        statistics.spread_of(statistics.launch_logs(samples_by_launch(each)) for each in own)
-        for own in known
-    )
+    logs = [
+        {m.case.key(): statistics.launch_logs(samples_by_launch(m)) for m in run.measurements}
+        if run else {} for run in (a, b)
+    ]  # fmt: skip
     turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
+    spreads = (statistics.spread_of(own.values()) for own in logs)
     launches = (len(run.starts) if run else 0 for run in (a, b))
     first, second = map(RunFacts, turns, spreads, launches)
+    if are_in_turns((first, second)):
+        ratios = (_subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
+        spread = statistics.spread_of(ratios)
+        first, second = first._replace(spread=spread), second._replace(spread=spread)
     return first, second
+
+
+def _subtract(b: Sequence[float], a: Sequence[float]) -> list[float]:
+    """By launch; empty where one side lacks any."""
+    return [*map(sub, b, a)] if len(a) == len(b) else []
 
 
 def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
@@ -258,6 +270,37 @@ def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
 
 MOST_OF_MEAN = 0.5
 """A sum of squared weights, whose sum is 1: beyond it one row has most of the weight."""
+
+
+def find_ratio(row: ComparedRow, fraction: float = 0.5) -> Estimate | None:
+    """The ratio of the medians of a row, or of the 5th percentiles, without what differs between
+    runs; in turns the one of pair_launches. None where it is not known."""
+    name = "time" if fraction != UNDISTURBED else "undisturbed"
+    found = stats.ratio(*(getattr(side, name, None) for side in (row.b, row.a)))
+    return found and (pair_launches([row], fraction) or found)
+
+
+def pair_launches(
+    rows: Sequence[ComparedRow], fraction: float, weights: Sequence[float] = (1.0,)
+) -> Estimate | None:
+    """The ratio of rows that were measured in turns: the geometric mean of their ratios by launch,
+    of each launch the weighted mean, with its 95 % interval (a paired t test of the logarithms).
+    What the host does in one turn changes both sides, and not their ratio. None where launches are
+    not in turns, or a row lacks one."""
+    own = [row.samples for row in rows if row.samples]
+    if not (rows[0].runs and rows[0].in_turns) or len(own) < len(rows):
+        return None
+    logs = [
+        _subtract(*(statistics.launch_logs(samples_by_launch(m), fraction) for m in (b, a)))
+        for a, b in own
+    ]
+    number = rows[0].runs[0].launches
+    if {*map(len, logs)} != {number}:
+        return None
+    usual = max(sqrt(2) * usual_launch_spread(rows[0].a.backend), rows[0].runs[0].spread)
+    means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
+    value, half = sum(means) / number, statistics.launch_half_width(means, usual)
+    return Estimate(exp(value), exp(value - half), exp(value + half))
 
 
 def half_of_launches(
@@ -288,7 +331,7 @@ def widen(
     """A ratio of rows, with an interval for what differs between runs, and for what their host may
     cause. `halves` are those of half_of_launches for A and B, by default of a single row."""
     runs, host = rows[0].runs, host or rows[0].host
-    if found and runs:
+    if found and runs and not are_in_turns(runs):
         halves = halves or [half_of_launches(rows, side, fraction) for side in (0, 1)]
         if all(number for _, number in halves):
             both = zip(halves, runs, strict=True)

@@ -263,7 +263,8 @@ def _make_times(
             compared = compare_rows("", rows[best], row, tolerance, facts(best, setting))
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
-            verdict = TIED if verdict == stats.SAME else verdict
+            # By round, another may be faster than the one whose median is the shortest.
+            verdict = {stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict)
         found.append(SettingTime(setting, row, time, ratio, verdict, why, run) if row else None)
     if others := {each.verdict for each in found if each and each.verdict}:
         place = FASTEST if others == {stats.SLOWER} else SHORTEST

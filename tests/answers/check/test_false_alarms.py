@@ -77,3 +77,19 @@ def test_a_slow_row_does_not_pass_with_its_range() -> None:
 def test_no_row_passes_with_its_range_where_launches_are_not_known() -> None:
     found = [checked(12, 0.04, seed, limit="25%", has_launches=False) for seed in range(5)]
     assert not any(each.results[0].checks.with_range for each in found)
+
+
+# In turns, what the host does to both launches of a turn (here 20 %) hides nothing, and the ranges
+# of equal runs contain 1 as often as they say.
+@pytest.mark.parametrize(("spread", "most"), [(0.04, 0), (0.15, 4)])
+def test_what_the_host_does_in_a_turn_hides_nothing(spread: float, most: int) -> None:
+    found = [
+        checked(12, spread, seed, 1.3, are_all=True, launches=6, in_turns=True).outcome
+        for seed in range(8)
+    ]
+    assert found == ["fail"] * 8 if spread < 0.1 else "pass" not in found
+    equal = [checked(12, spread, seed, launches=6, in_turns=True) for seed in range(40)]
+    ranges = [each.ratio.ends for gate in equal for each in gate.comparison.pooled]
+    assert len(ranges) >= 40
+    assert sum(not low <= 1 <= high for low, high in ranges) <= most
+    assert FAIL not in [gate.outcome for gate in equal]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ pytestmark = pytest.mark.usefixtures("launches_alike")
 def noisy_runs(tmp_path: Path, launches: int = 2, **options: object) -> Comparison:
     """Two runs of one setting whose rows scatter too much for a verdict; in B the size 32K is
     wrong."""
-    for seed, name in enumerate("ab"):
+    seeds = count()
+    for name in "ab":
         synthetic_run(
-            tmp_path / name, name, lambda case, s=seed: noisy(1e-4, 100 * s + case.index, 0.6),
+            tmp_path / name, name, lambda _: noisy(1e-4, next(seeds), 0.6),
             plan(launches=launches, **options), launches=launches,
             statuses={1 << 15: "wrong"} if name == "b" else {},
         )  # fmt: skip

