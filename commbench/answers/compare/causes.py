@@ -125,13 +125,13 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, h
     """Whether ratios, each with the change that so many launches show, decide a limit, and `how`
     to measure these; or which limits the largest one decides, in steps of 5 %."""
     if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
-        return f"More launches will probably decide this limit: {how}"
+        return f"More launches that differ as these do will decide this limit: {how}"
     value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
     return (
         f"More launches will hardly decide this limit: B/A is {value:.2f}, and {number} launches "
         f"of each run, if they differ as these do, show a change from {1 + shows:.2f} times on. "
-        f"Then they {limits}pass one from {5 * passes} % on. Or measure both again on a quiet host "
-        "(`commbench doctor`)."
+        f"Then they {limits}pass a limit from {5 * passes} % on. Or measure both again on a quiet "
+        "host (`commbench doctor`)."
     )
