@@ -76,10 +76,14 @@ def launch_notes(found: Comparison) -> list[str]:
     runs = found.a, found.b
     sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]
     texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
-    notes = [f"Launches differ (standard deviation): {join_words(texts)}."] if texts else []
+    notes = (
+        [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
+        if texts
+        else []
+    )
     if texts and found.are_in_turns:
         spread = format_share(sides[0][1].spread)
-        notes = [f"In turns, the ratio differs between launches by {spread} (standard deviation)."]
+        notes = [f"In turns, the ratio of the median row differs by {spread} (standard deviation)."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
     if bare and all(run.launches for run in runs):
         of = f"How much launches of {join_words(bare)} differ"
