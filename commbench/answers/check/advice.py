@@ -104,14 +104,17 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
         "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
-        "db": _db(gate), "add": add, "again": "" if are_in_turns else f" {_AGAIN}",
+        "db": _db(gate), "add": add,
+        "host": _IN_TURNS if are_in_turns else _AGAIN.format(base=base, run=run),
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
 
+_IN_TURNS = "Both were measured in turns, so it is not the host."
 _AGAIN = (
-    "Then measure both again: where the baseline is now as slow, it is the host (`commbench "
-    "doctor`)."
+    "`commbench compare {base} {run} --verbose` says whether calls that hardly anything disturbed "
+    "(p5) are slower, too: if not, it is other work on the host. Then measure both again: where "
+    "the baseline is now as slow, it is the host (`commbench doctor`)."
 )
 
 
