@@ -131,7 +131,8 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
 
 def _table(checks: Collection[RowCheck], whole: str) -> Table:
     """Rows with one outcome, of a rule with the outcome `whole`. A terminal shows those that fail
-    or are undecided; those that likely pass where that is why the rule does not."""
+    or are undecided, a few that pass where all do, and those that likely pass where that is why the
+    rule does not."""
     first = next(iter(checks))
     limit, of = first.rule.limit, lambda check: check if check.estimate else None
     value, interval = _units(limit)
@@ -142,7 +143,7 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
         cells.Column("interval with\nits range", attrgetter("with_range"), limit.interval),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
-    is_shown = first.outcome in (FAIL, UNDECIDED)
+    is_shown = first.outcome in (FAIL, UNDECIDED) or (whole == PASS and len(checks) <= MOST_ROWS)
     is_shown |= first.outcome == LIKELY and (whole == NO_VERDICT or first.effect == FAIL)
     return Table(
         f"{len(checks)} {_outcome(first)}",
@@ -169,8 +170,9 @@ def _units(limit: Limit) -> list[cells.Unit]:
 
 def _furthest(checks: Collection[RowCheck]) -> list[RowCheck]:
     """Those that are furthest beyond the limit, in their order."""
-    most = sorted(checks, key=attrgetter("excess"), reverse=True)[:MOST_ROWS]
-    return [check for check in checks if any(check is each for each in most)]
+    every = [*checks]
+    most = sorted(every, key=attrgetter("excess"), reverse=True)[:MOST_ROWS]
+    return [check for check in every if any(check is each for each in most)]
 
 
 def _limit(check: RowCheck) -> float | None:
