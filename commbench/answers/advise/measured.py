@@ -262,7 +262,7 @@ def surer_buckets(found: BucketAdvice, verdict: str, measured: Measured) -> tupl
     measures = []
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
         measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
-    if not found.slowdown.source:
+    if not found.slowdown.source or found.slowdown.other_run:
         measures.append(("--overlap matmul", power))
     for options, size in measures:
         sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
