@@ -180,11 +180,13 @@ def more_precisely(header: RunHeader | None = None) -> str:
 
 def _may_use_realtime(header: RunHeader) -> bool:
     """Whether another measurement of ranks on CPUs would wait less for other programs: each has a
-    core, and commbench, which starts them, had not chosen that mode."""
+    core, and commbench, which starts them, had not chosen that mode. A sweep of CPU modes says
+    itself which mode is the fastest."""
     return (
         header.plan.device == "cpu"
         and header.plan.cpu_mode != "realtime"
         and not is_in_process(header)
+        and not (header.launcher == IN_SWEEP and "cpu-mode=" in header.label)
         and (figures.ranks_per_core(header) or 0.0) <= 1.0
     )
 
@@ -237,9 +239,14 @@ def waited_sentences(
 ) -> list[str]:
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known, and `headers` are
-    those of their runs. `name`: of their run, where it is one of several."""
+    those of their runs. `name`: of their run, where it is one of several. Of several CPU modes
+    that are compared, waiting is an effect."""
     if 2 * sum(map(has_waited, queued)) <= len(queued):
         return []
+    headers = [*headers]
+    modes = dict.fromkeys(h.plan.cpu_mode for h in headers if h and h.plan.device == "cpu")
+    if len(modes) > 1:
+        return [f"{WAITED.capitalize()}, an effect of the CPU modes ({list_some([*modes], 5)})."]
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
     return [f"{sentence}. {waited_hint(headers)}"]
 

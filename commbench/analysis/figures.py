@@ -215,8 +215,8 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     20, 1994, p. 389: "The communication challenge for MPP"); here the peak is the highest measured
     bandwidth. Between the two measured sizes on either side, the logarithm of the bandwidth is
     taken as linear in the logarithm of the size. Its interval is that of all rows up to the peak,
-    which may reach half of it or not. Of sizes more than FAR_APART, nothing is known between them,
-    so the interval has both.
+    which may reach half of it or not, within their sizes. Of sizes more than FAR_APART, nothing is
+    known between them, so the interval has both.
     """
     timed = sorted(
         (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
@@ -236,9 +236,10 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
         return CurveSummary(latency, peak, Estimate(sizes[0]), True)
     half = combine_ratio(partial(_half_size, sizes), *(speed for _, speed in rising))
     if sizes[below + 1] > FAR_APART * sizes[below]:
-        low, high = half.ends if half.has_interval else (half.value, half.value)
+        low, high = half.ends
         half = Estimate(half.value, min(low, sizes[below]), max(high, sizes[below + 1]))
-    return CurveSummary(latency, peak, half)
+    within = half.map(lambda size: min(max(size, sizes[0]), largest))
+    return CurveSummary(latency, peak, within)
 
 
 def _busbw(row: ResultRow) -> Estimate:

@@ -58,7 +58,7 @@ def sweep(
             option = VARIED_OPTIONS[name]
             is_number = option.type == int | None and text.isdecimal()
             values[option.name] = int(text) if is_number else text
-        return parse_options({"plots": False, **options, **values}, "api", "sweep")
+        return parse_options({"plots": False, **options}, "api", "sweep", varied=values)
 
     return run_sweep(
         SweepOptions(

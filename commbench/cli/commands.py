@@ -338,11 +338,14 @@ def given_options(context: typer.Context) -> dict[str, Any]:
     }
 
 
-def parse_words(words: Sequence[str], *users: str) -> RunOptions:
-    """The options of `commbench run WORDS`, for other commands that take them."""
+def parse_words(words: Sequence[str], *users: str, varied: Sequence[str] = ()) -> RunOptions:
+    """The options of `commbench run WORDS`, for other commands that take them; of a sweep with
+    those that it varies."""
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
     name = "commbench sweep" if "sweep" in users else "commbench run"
-    context = command("run").make_context(name, list(words))
-    _join(context.params, RUN_OPTIONS)
-    return parse_options(given_options(context), *users)
+    contexts = [command("run").make_context(name, list(part)) for part in (words, varied)]
+    for context in contexts:
+        _join(context.params, RUN_OPTIONS)
+    given, more = map(given_options, contexts)
+    return parse_options(given, *users, varied=more)

@@ -159,8 +159,8 @@ class RunPrinter:
         print_error(error.message, error.hint, error.details)
 
 
-def print_plan(options: RunOptions) -> None:
-    """Print what a run would do, and start nothing."""
+def print_plan(options: RunOptions, runs: int = 1) -> None:
+    """Print what a run would do, of several such `runs`, and start nothing."""
     from commbench.answers.report import shell_lines
     from commbench.answers.show.plan import HostMemory, plan_document
     from commbench.host.procfs import read_free_bytes
@@ -176,7 +176,7 @@ def print_plan(options: RunOptions) -> None:
         free_bytes=read_free_bytes() if plan.device == "cpu" else None,
         cores=len(os.sched_getaffinity(0)),
     )
-    described = plan_document(plan, line, host, planned.summary)
+    described = plan_document(plan, line, host, planned.summary, runs)
     show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
 
 
@@ -225,7 +225,9 @@ def sweep(
         options = SweepOptions(
             settings=settings,
             runs=tuple(
-                parse_words([*context.args, *(f"--{n}={v}" for n, v in each.run_options)], "sweep")
+                parse_words(
+                    context.args, "sweep", varied=[f"--{n}={v}" for n, v in each.run_options]
+                )
                 for each in settings
             ),
             tolerance=TOLERANCE if within is None else within, output=output, export=export,
@@ -236,7 +238,7 @@ def sweep(
             names, rounds = [each.name for each in settings], format_count(made.rounds, "round")
             number = format_count(len(names), "setting")
             print_status(f"{number} x {rounds}, {list_some(names, 8)}; one run:")
-            print_plan(replace(options.runs[0], launches=1))
+            print_plan(replace(options.runs[0], launches=1), len(names) * made.rounds)
             return
         measure = partial(api.run_sweep, options)
     try:

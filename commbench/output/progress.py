@@ -48,9 +48,12 @@ class Work:
     """How much of a run is done, and how long the rest will take."""
 
     def __init__(
-        self, launch: int, launches: int, clock: Callable[[], float], done_before: float = 0.0
-    ) -> None:
-        """`done_before`, 0 to 1, is the part of this launch that was done before the clock."""
+        self, launch: int, launches: int, clock: Callable[[], float], done_before: float = 0.0,
+        least: float = 0.0,
+    ) -> None:  # fmt: skip
+        """`done_before`, 0 to 1, is the part of this launch that was done before the clock;
+        `least` is the part of it from which on the time left is told."""
+        self._least = least - 1e-9
         self._launch, self._launches, self._clock = launch, launches, clock
         self._started = clock()
         self._done = self._done_before = done_before
@@ -72,7 +75,7 @@ class Work:
     def left_text(self) -> str:
         """How much time is left, such as `about 12 s left`; empty while that is not known."""
         done_now = self._done - self._done_before
-        if done_now <= 0 or self.share >= 1:
+        if done_now <= max(0.0, self._least) or self.share >= 1:
             return ""
         left_s = self.elapsed_s / done_now * (self._launches - self._launch - self._done)
         return f"{about(left_s)} left"
@@ -167,11 +170,13 @@ def restore_cursor() -> None:
 
 
 def work_listener(
-    launch: int, launches: int, has_cases: bool, done_before: float = 0.0, doing: str = "measuring"
-) -> ProgressListener:
+    launch: int, launches: int, has_cases: bool, done_before: float = 0.0, doing: str = "measuring",
+    least: float = 0.0,
+) -> ProgressListener:  # fmt: skip
     """The listener for one launch of a run that suits this process's standard error. `done_before`,
-    0 to 1, is the part of the launch that was done earlier. `doing` says what the work is."""
-    console, work = Console(stderr=True), Work(launch, launches, time.monotonic, done_before)
+    0 to 1, is the part of the launch that was done earlier; from `least` more on, the time left is
+    told. `doing` says what the work is."""
+    console, work = Console(stderr=True), Work(launch, launches, time.monotonic, done_before, least)
     if is_terminal(sys.stderr):
         return WorkBar(console, work)
     return WorkLines(console, work, has_cases, doing)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from commbench.errors import RecordsError
 from commbench.results import schema
@@ -72,9 +73,8 @@ def read_setting(folder: Path) -> schema.Run:
     every = (read_round(folder, number) for number in sorted(int(found[1]) for found in named))
     runs = dict(enumerate(filter(None, every), 1))
     if not runs:
-        raise RecordsError(
-            f"no round in {folder} is complete", "`commbench sweep --resume` goes on"
-        )
+        again = f"`commbench sweep --resume {quote(str(folder.parent))}` goes on"
+        raise RecordsError(f"no round in {folder} is complete", again)
     found = merge_rounds(runs, folder.name)
     plan, end = found.header.plan.extended(len(runs)), found.end
     if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
@@ -289,12 +290,20 @@ VARIED_OPTIONS = {option.flag[2:]: option for option in _FIELDS.values() if opti
 """The options that `commbench sweep --vary` takes, by their flags without dashes."""
 
 
-def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
+def parse_options(
+    given: Mapping[str, Any], *users: str, varied: Mapping[str, Any] = MappingProxyType({})
+) -> RunOptions:
     """The options with these values, by their Python names; None: not given.
 
     `users`, such as "job", may refuse options. Raises UsageError for an unknown name, a refused
-    option and a bad value.
+    option, a bad value, and an option that is `varied`, with other values, and also given.
     """
+    for name in varied:
+        if given.get(name) is not None:
+            flag = RUN_OPTIONS[name].flag
+            hint = "leave one of them out: each setting has a value of its own"
+            raise UsageError(f"{flag} is given, and --vary {flag[2:]}, too", hint)
+    given = {**given, **varied}
     for name in given:
         if name not in RUN_OPTIONS:
             known = [n for n, o in RUN_OPTIONS.items() if not {*users}.intersection(o.refused_by)]

@@ -240,6 +240,15 @@ def test_every_row_that_may_lie_below_half_of_the_peak_widens_the_half_bandwidth
     assert 256 < find_half([40.0, 40.0, 60.0]).ends[1] < 512  # perhaps 4.3 bytes/s of 10
 
 
+def test_the_interval_of_the_half_bandwidth_size_lies_within_the_measured_sizes() -> None:
+    seconds = {64: [10.0, 10.0, 3.0], 128: [10.0, 10.0, 40.0], 256: [10.0, 10.0, 30.0]}
+    found = summarise_curve([
+        row(*batches(*([time] for time in times * 3)), operations=("broadcast",), sizes=(size,))
+        for size, times in seconds.items()
+    ])  # fmt: skip
+    assert found.half and found.half.ends[0] == 64
+
+
 def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
     barrier = summary({1024: 1e-4}, "barrier")
     assert (barrier.peak, barrier.half) == (None, None)

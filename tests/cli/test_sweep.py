@@ -84,6 +84,11 @@ def test_a_dry_run_names_the_settings_and_plans_one_round(
     settings = "2 settings x 4 rounds, cpu-mode=quiet, cpu-mode=plain"
     assert planned.err.startswith(settings) and "\nCases: 2; " in planned.out
     assert "\nlaunches     1\n" in planned.out
+    assert "All 8 runs take about 3 s of timing, and 8 starts." in planned.out
+    for given in (("--cpu-mode", "realtime"), ("--cpu-mode=quiet",)):
+        twice = commbench("sweep", *arguments, *given, "--dry-run")
+        assert twice.code == 2
+        assert "error: --cpu-mode is given, and --vary cpu-mode, too" in twice.err
     refused = commbench("sweep", "--sizes", "1K", "--dry-run")
     assert "error: there is only one setting" in refused.err
 
@@ -129,6 +134,7 @@ def test_two_environments_are_measured_in_turns_and_checked(
     for value, code, why in wrong:
         refused = commbench("sweep", "--vary", f"python=old,{value}", *short)
         assert (refused.code, why in refused.err) == (code, True), refused.err
+        assert "to resume" not in refused.err
     (tmp_path / "elsewhere").mkdir()
     resume = ("sweep", "--resume", "../gate", "--no-plots", "--rounds")
     resumed = start_command(tmp_path / "elsewhere", *resume, "3").finish()
@@ -139,6 +145,7 @@ def test_two_environments_are_measured_in_turns_and_checked(
     refused = commbench("sweep", "--resume", "gate", "--rounds", "12")
     assert refused.code == 2
     assert refused.err.startswith(f"error: --vary python=old: cannot run {tmp_path}/old/bin/python")
+    assert "to resume, put it back" in refused.err
     assert (tmp_path / "gate" / "sweep.json").read_bytes() == described
 
 

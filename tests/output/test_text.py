@@ -178,6 +178,17 @@ def test_the_time_left_follows_from_the_work_done(second: float, done: float, li
     ]  # fmt: skip
 
 
+def test_no_time_left_is_told_before_the_least_part_is_done() -> None:
+    clock = Clock()
+    work = Work(0, 1, clock, done_before=0.25, least=0.25)
+    clock.now += 10
+    found = []
+    for done in (0.3, 0.49, 0.5):
+        work.advanced(done)
+        found.append(work.left_text)
+    assert found == ["", "", "about 20 s left"]
+
+
 def test_a_long_line_of_progress_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     written = io.StringIO()

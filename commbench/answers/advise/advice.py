@@ -165,7 +165,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     longest_s = gradient_bytes * table.times[-1].value / table.largest
     assumed_s = float(f"{longest_s:.2g}")  # an assumption has no more digits
     step = simulation.Step(gradient_bytes, question.backward_s or assumed_s, question.tensors)
-    slowdown = commands.find_slowdown(measured.overlapped)
+    slowdown = commands.find_slowdown(measured.overlapped, measured.header.plan.cpu_mode)
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
     )

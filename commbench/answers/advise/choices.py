@@ -94,8 +94,9 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
             lines.append(f"dist.init_process_group({value!r})")
         elif name == CPU_MODE:
             lines.append(f"commbench run --cpu-mode {value}")
-            only = ", keeps all else from its core" * (value == "realtime")
-            lines += [f"{line}  # in a program{only}" for line in cpu_mode_calls(value)]
+            for line in cpu_mode_calls(value):
+                may = ", ahead of others on its core: root or CAP_SYS_NICE" * ("FIFO" in line)
+                lines.append(f"{line}  # in a program{may}")
         elif name == PYTHON:
             lines.append(f"# run it with {setting.interpreter}")
         elif value != UNSET:

@@ -149,6 +149,11 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     told = size, used, found.gain, verdict, question, found.has_waited
     answer = _decision(*told, is_other=found.recommended != found.now)
+    if not found.slowdown.source:
+        answer = f"if computing and calls slow each other not at all (not measured), {answer}"
+    elif found.slowdown.other_run:
+        how = f"as in {found.slowdown.other_run}"
+        answer = f"if computing and calls slow each other {how}, {answer}"
     over = cells.ratio_with_interval_text(found.now.over_best)
     over = f"{used} takes {over} times as long as the fastest"
     if verdict == KEEP and found.now.over_best.ends[1] > 1 + question.tolerance:
@@ -207,8 +212,9 @@ def _bucket_facts(
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     alone = found.communication_s
     yield "all_reduce alone", f"{cells.time_with_interval_text(alone)}, {sent}"
-    of_work, of_calls, source = found.slowdown
-    times = f"calls take {1 + of_calls:.1f} and {source} {1 + of_work:.1f} times as long"
+    work, calls = map(cells.ratio_with_interval_text, found.slowdown.times)
+    source, other = found.slowdown.source, found.slowdown.other_run
+    times = f"calls take {calls} and {source} {work} times as long" + f", in {other}" * bool(other)
     yield "while both go on", times if source else "not measured: taken as no slower"
     if (least := simulation.least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
@@ -328,4 +334,4 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
 
 
-VIEW = View(document, schema=3)
+VIEW = View(document, schema=4)

@@ -29,7 +29,7 @@ from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import TOLERANCE, UNDECIDED, collect
+from commbench.stats import TOLERANCE, UNDECIDED, Estimate, collect
 from commbench.units import format_count, format_size, format_sizes, parse_sizes
 
 MOST_NAMES = 3
@@ -217,19 +217,27 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     return TimeTable(rows[0].case.title, (*ordered,), (*ordered.values(),), None, waited)
 
 
-def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:
+def find_slowdown(rows: Sequence[ResultRow], cpu_mode: str) -> Slowdown:
     """What a computation and all_reduce cost each other while both go on: the median over the
-    measured sizes, with the first computation of the plan; none where that was not measured, but
-    for rows whose ranks waited for a core."""
+    measured sizes, with the first computation of the plan, in this CPU mode where that was
+    measured; none where nothing was, but for rows whose ranks waited for a core."""
     calm = (row for row in rows if row.overlap and not has_waited(row.queued_share))
     rows = [row for row in calm if row.case.operation == "all_reduce"]
-    overlaps = [r.overlap for r in rows if r.overlap and r.case.overlap == rows[0].case.overlap]
-    if not overlaps:
+    rows.sort(key=lambda row: row.header.plan.cpu_mode != cpu_mode)
+    kinds = [(row.case.overlap, row.header.plan.cpu_mode) for row in rows]
+    same = (row.overlap for row, kind in zip(rows, kinds, strict=True) if kind == kinds[0])
+    if not (overlaps := [*filter(None, same)]):
         return Slowdown()
-    slow = (each.communication_slowdown for each in overlaps)
-    of_calls = median(each.value if each else 0.0 for each in slow)
-    of_work = median(each.computation_slowdown.value for each in overlaps)
-    return Slowdown(max(0.0, of_work), max(0.0, of_calls), rows[0].case.overlap)
+    of_work = _median([each.computation_slowdown for each in overlaps])
+    of_calls = _median([each.communication_slowdown or Estimate(0.0) for each in overlaps])
+    (work, mode), run = kinds[0], rows[0].header.label
+    return Slowdown(of_work, of_calls, work, f"{run} (cpu mode {mode})" * (mode != cpu_mode))
+
+
+def _median(found: Sequence[Estimate]) -> Estimate:
+    """The median of the values, and those of their ends, as if sizes erred alike."""
+    ends = [each.ends for each in found if each.has_interval]
+    return Estimate(median(e.value for e in found), *map(median, zip(*ends, strict=True)))
 
 
 # What is missing, and the commands that measure it
@@ -254,7 +262,7 @@ def surer_buckets(found: BucketAdvice, verdict: str, measured: Measured) -> tupl
     measures = []
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
         measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
-    if not found.slowdown.source:
+    if not found.slowdown.source or found.slowdown.other_run:
         measures.append(("--overlap matmul", power))
     for options, size in measures:
         sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
@@ -278,8 +286,7 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
 
 def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
     """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given. The
-    dtypes, timing and CPU mode are the run's, where `options` do not exclude them: an overlap needs
-    cores for two threads of a rank, and the modes of one core per rank would hide what it gains."""
+    dtypes, timing and CPU mode are the run's, where `options` do not exclude them."""
     plan = header.plan
     wanted = sizes or format_sizes(plan.sizes)
     if len(parse_sizes(wanted)) < 2 and plan.sizes:
@@ -288,8 +295,8 @@ def run_command(header: RunHeader, operations: Sequence[str], options: str, size
     words = {*options.split()}
     if plan.timing not in ("", DEFAULT_TIMING) and not {"--form", "--overlap"} & words:
         kept.append(f"--timing {plan.timing}")
-    is_other_mode = plan.device == "cpu" and plan.cpu_mode not in ("", CPU_MODES[0])
-    if is_other_mode and "--overlap" not in words:
+    usual = PLAIN if "--overlap" in words else CPU_MODES[0]
+    if plan.device == "cpu" and plan.cpu_mode not in ("", usual):
         kept.append(f"--cpu-mode {plan.cpu_mode}")
     begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
     return _with_ranks(header, begin, options, *kept)

@@ -157,10 +157,34 @@ def interval(replicates: Array) -> Estimate:
 class Slowdown(NamedTuple):
     """What computation and communication cost each other while both go on, as fractions."""
 
-    computation: float = 0.0
-    communication: float = 0.0
+    computation: Estimate = Estimate(0.0)
+    communication: Estimate = Estimate(0.0)
     source: str = ""
     """The computation that was measured; empty where none was."""
+    other_run: str = ""
+    """The run in which, where it ran in another CPU mode: `ov (cpu mode plain)`."""
+
+    @property
+    def times(self) -> tuple[Estimate, Estimate]:
+        """How many times as long a computation and a call take then, 1 or more."""
+        work, calls = (
+            each.map(lambda more: max(1.0, 1 + more))
+            for each in (self.computation, self.communication)
+        )
+        return work, calls
+
+    def draw(self) -> tuple[Array, Array]:
+        """The same for each replicate; the first one has the values."""
+        work, calls = self.times
+        return _draw_sides(work, 3), _draw_sides(calls, 4)
+
+
+def _draw_sides(found: Estimate, seed: int) -> Array:
+    """Drawn values of 1 or more, log-normal on each side of the value: an end at 1 is nearer."""
+    chance, (low, high) = np.random.default_rng(seed).standard_normal(REPLICATES), found.ends
+    chance[0] = 0.0
+    sides = np.where(chance > 0, high / found.value, found.value / low)
+    return np.maximum(1.0, found.value * sides ** (chance / Z))
 
 
 MIB = 1 << 20
@@ -213,7 +237,7 @@ class BucketAdvice(NamedTuple):
     """The fastest of `curve` and `now`."""
     recommended: BucketTime
     """`now` where that is good; else in the middle of `good`, so that a small error of the
-    simulation costs nothing."""
+    simulation costs nothing, and of a measured size where one is good."""
     good_bytes: tuple[int, int]
     """The sizes from and to which the pass takes at most `tolerance` longer than the best one."""
     now: BucketTime
@@ -284,7 +308,10 @@ def find_buckets(
     chosen = used
     if now not in good:
         inside = [each for each in tried if each[0] in good]
-        chosen = min(inside, key=lambda each: abs(np.log(each[0].bucket_bytes / middle)))
+        measured = [each for each in inside if each[0].largest_bytes in table.sizes]
+        chosen = min(
+            measured or inside, key=lambda each: abs(np.log(each[0].bucket_bytes / middle))
+        )
     recommended, times, sent = chosen
     alone = interval(np.sum([draw.at(size) for size in sent], axis=0))
     return BucketAdvice(
@@ -340,7 +367,7 @@ def cut(step: Step, cap: int, first: int) -> list[int]:
 def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> Array:
     """Seconds until all is computed and all buckets have been sent, for each replicate."""
     times = {size: (draw.at(size), draw.busy_at(size)) for size in {*sizes}}
-    both, alone_after = 1 + slowdown.communication, 1 + slowdown.computation
+    alone_after, both = slowdown.draw()
     now = np.zeros_like(times[sizes[0]][0])  # seconds since the beginning
     done = np.zeros_like(now)  # seconds of computation that are done
     ready_s = accumulate(size / step.gradient_bytes * step.backward_s for size in sizes)

@@ -50,7 +50,9 @@ def document(gate: GateResult) -> Document:
         causes = known_causes(gate.comparison)
     else:
         queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
-        causes = waited_sentences(queued, [gate.run.header])
+        checks = [check for result in gate.results for check in result.checks]
+        is_judged = any(check.outcome != NOT_MEASURED for check in checks)
+        causes = waited_sentences(queued * is_judged, [gate.run.header])
     is_said = WAITED in said  # and what to do is below
     # Of a history: what it lacks, and whether its level rose.
     of_history = bool(gate.baseline and gate.baseline.levels is not None)

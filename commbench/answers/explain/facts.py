@@ -291,10 +291,11 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
         (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
-        far = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
+        ends = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         error = fit.factor_above(2 * size, max(times))
-        ratio = Estimate(grown, max(1.0, min(grown, *far) / error), max(grown, *far) * error)
-        how = MEASURED if longer else BY_MODEL
+        ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
+        far = f"{BY_MODEL}; above the measured sizes it may be off {error:.2g} times (95 %)"
+        how = MEASURED if longer else far if error > 1 else BY_MODEL
         facts += [
             _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
         ]  # fmt: skip

@@ -36,9 +36,11 @@ class HostMemory(NamedTuple):
 
 
 def plan_document(
-    plan: Plan, torchrun_line: str, host: HostMemory | None = None, title: str = "Plan"
-) -> Document:
-    """A plan, its cases, the bytes that each rank and this host need, and the torchrun command."""
+    plan: Plan, torchrun_line: str, host: HostMemory | None = None, title: str = "Plan",
+    runs: int = 1,
+) -> Document:  # fmt: skip
+    """A plan, its cases, the bytes that each rank and this host need, and the torchrun command. It
+    may be that of several `runs`."""
     every = plan.cases()
     cases = merge_rounds(plan, every)
     kinds = collect((case.title, case) for case in cases if case.status == READY)
@@ -50,7 +52,7 @@ def plan_document(
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
     shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
-    answer += _duration(plan, [case for case in every if case.status == READY])
+    answer += _duration(plan, [case for case in every if case.status == READY], runs)
     answer += _host_texts(plan, cases, host) if host else ()
     blocks: list[Block] = [
         Facts(plan_facts(plan)),
@@ -103,8 +105,9 @@ SLOWEST_CALLS = 6
 """Of calls so slow that fewer fill the budget, some are measured beyond it."""
 
 
-def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
-    """How long a run with a budget measures: the budget of each case, in all launches together."""
+def _duration(plan: Plan, cases: Sequence[Case], runs: int) -> Iterator[str]:
+    """How long a run with a budget measures: the budget of each case, in all launches together;
+    and so many runs."""
     if plan.iterations is not None or plan.is_soak or not cases:
         return
     timing = about(len(cases) * plan.budget_s)
@@ -114,6 +117,9 @@ def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
         f"Timing takes {timing}, longer where calls take over {slow} or the host is busy; besides "
         f"come {start} of all ranks, of seconds each, and checks."
     )
+    if runs > 1:
+        timing = about(runs * len(cases) * plan.budget_s)
+        yield f"All {runs} runs take {timing} of timing, and {runs * plan.launches} starts."
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:

@@ -34,7 +34,7 @@ from commbench.errors import UnavailableError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
 from commbench.results.schema import Run
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, bandwidth_with_interval_text, time_text
@@ -112,8 +112,10 @@ def describe_busbw(curves: CurveSet) -> str:
         f"{format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
-    left = waited_rows_sentence(row for curve in curves.curves for row in curve.timed)
-    return f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}. {left}".rstrip()
+    runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)
+    left = (waited_rows_sentence(own, run * (len(runs) > 1)) for run, own in runs.items())
+    told = [f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}.", *left]
+    return " ".join(filter(None, told))
 
 
 def describe_time(curves: CurveSet) -> str:

@@ -16,7 +16,7 @@ from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
-from commbench.output.text import join_words, list_some
+from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.links import Peak
@@ -142,13 +142,9 @@ class Kind(NamedTuple):
     title: str
     rows: Sequence[ResultRow]
     curve: CurveSummary
-
-    @property
-    def peak(self) -> ResultRow | None:
-        """The row of its peak; None where ranks waited for a core in it, but not in all rows."""
-        peak = self.curve.peak
-        is_left_out = peak and has_waited(peak.queued_share) and peak_of(self.rows)
-        return None if is_left_out else peak
+    """Of the rows that count; of all where none does."""
+    mark: str
+    """Says that none counts."""
 
     @property
     def wrong(self) -> int | None:
@@ -160,12 +156,17 @@ class Kind(NamedTuple):
 def summarise_kinds(kinds: Kinds) -> list[Kind]:
     """The figures of each kind."""
     titles = short_titles({title: rows[0].case for title, rows in kinds.items()}, ("group_ranks",))
-    return [Kind(titles[title], rows, summarise_curve(rows)) for title, rows in kinds.items()]
+    found = []
+    for title, rows in kinds.items():
+        counted = [row for row in rows if row.time and not _mark(row)]
+        mark = "" if counted else max(map(_mark, rows))
+        found.append(Kind(titles[title], rows, summarise_curve(counted or rows), mark))
+    return found
 
 
 def _half(kind: Kind) -> str:
     """The half-bandwidth size, without its fraction, and its interval."""
-    if (half := kind.curve.half) is None or not kind.peak:
+    if (half := kind.curve.half) is None:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
@@ -177,31 +178,15 @@ def _half(kind: Kind) -> str:
 def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
+        Column("", attrgetter("mark"), cells.TEXT),
         Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.peak), cells.BANDWIDTH),
-        Column("at size", lambda kind: kind.peak and size_of(kind.peak.case), cells.BYTES),
+        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
+        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
         Column("half of\npeak at", _half, cells.NUMBER),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )
     title = "Summary: one row for each kind of call"
     return Table(title, columns, kinds, attrgetter("title"))
-
-
-def waited_figures(kinds: Sequence[Kind]) -> list[str]:
-    """Which figures of the summary are of rows whose ranks waited for a core, in a line."""
-    found = [
-        (name, kind.title)
-        for kind in kinds
-        for name, row in (("least latency", kind.curve.latency), ("peak", kind.curve.peak))
-        if row and has_waited(row.queued_share)
-    ]
-    texts = [
-        f"every {name}"
-        if len(titles) == len(kinds) > 1
-        else f"the {name} of {list_some(titles, 4)}"
-        for name, titles in collect(found).items()
-    ]
-    return [f"Ranks waited for a core in the rows of {join_words(texts)}."] if texts else []
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
@@ -210,12 +195,14 @@ def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
     return max(known, key=lambda row: row.busbw or 0.0, default=None)
 
 
-def waited_rows_sentence(rows: Iterable[ResultRow]) -> str:
-    """The rows whose ranks waited for a core, where a sentence has a figure of the others."""
+def waited_rows_sentence(rows: Iterable[ResultRow], run: str = "") -> str:
+    """The rows whose ranks waited for a core, where a sentence has a figure of the others; `run` is
+    named where it is one of several."""
     timed = [row for row in rows if row.time]
     waited = [row.case for row in timed if has_waited(row.queued_share)]
     names = name_rows(waited, [row.case for row in timed], LONGEST)
-    return f"{WAITED.capitalize()}, so these rows do not count: {names}." if waited else ""
+    which = f"rows of {run}" if run else "rows"
+    return f"{WAITED.capitalize()}, so these {which} do not count: {names}." if waited else ""
 
 
 def highest_sentence(kinds: Sequence[Kind]) -> str:

@@ -216,7 +216,6 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
         return
     if any(len(kind.rows) > 1 for kind in kinds) and not shown.steps:
         yield run_table.summary_table(kinds)
-        yield doc.Items(run_table.waited_figures(kinds))
     brief = [row for kind in kinds for row in kind.rows]
     notes = run_table.kind_notes(kinds)
     if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:

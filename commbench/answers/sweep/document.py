@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -126,13 +125,8 @@ def _before_all(result: SweepResult) -> list[str]:
 
 
 def _rows(result: SweepResult) -> list[ResultRow]:
-    """The rows of all settings. Where realtime is one, all count as such, so that nothing advises
-    it."""
-    rows = [row for each in result.settings for row in each.rows]
-    if any(("cpu-mode", "realtime") in setting.options for setting in result.names):
-        plans = ((row, replace(row.header.plan, cpu_mode="realtime")) for row in rows)
-        rows = [replace(row, header=row.header._replace(plan=plan)) for row, plan in plans]
-    return rows
+    """The rows of all settings."""
+    return [row for each in result.settings for row in each.rows]
 
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:

@@ -84,7 +84,7 @@ def resume(
     _require_exportable(export, sweep.backends)
     measured = runner.read_rounds(sweep, folder)
     if len(measured) < len(sweep.settings) * sweep.rounds:
-        swept.require_interpreters(sweep.settings, notify)
+        swept.require_interpreters(sweep.settings, notify, "; to resume, put it back")
     if rounds is not None:  # nothing changes where it cannot be measured
         runner.write_sweep(folder, sweep)
     sweep = sweep._replace(tolerance=sweep.tolerance if tolerance is None else tolerance)
@@ -200,7 +200,7 @@ def _run(
         f"{format_count(total, 'run')}{done}; in {folder}"
     )
     errors.raise_at_signals(NOTHING_MEASURED)
-    progress = work_listener(0, 1, has_cases=True, done_before=before / total)
+    progress = work_listener(0, 1, has_cases=True, done_before=before / total, least=1 / total)
     try:
         runner.run_missing_rounds(sweep, folder, rounds, progress)
     except errors.Interrupted as stopped:

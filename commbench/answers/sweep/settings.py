@@ -149,9 +149,11 @@ sys.exit(not importlib.util.find_spec("torch"))
 """
 
 
-def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], None]) -> None:
-    """Raise UsageError for a varied Python that is none, UnavailableError for one without commbench
-    or torch. `notify` gets a line where two are the same."""
+def require_interpreters(
+    settings: Sequence[Setting], notify: Callable[[str], None], more: str = ""
+) -> None:
+    """Raise UsageError for a varied Python that is none, with `more` in its hint, UnavailableError
+    for one without commbench or torch. `notify` gets a line where two are the same."""
     found: dict[str, str] = {}
     for setting in settings:
         value = dict(setting.options).get(PYTHON)
@@ -169,7 +171,7 @@ def require_interpreters(settings: Sequence[Setting], notify: Callable[[str], No
             found[value] = ended.stdout
         except OSError as error:
             why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
-            hint = "name the folder of a virtual environment, or a Python; to resume, put it back"
+            hint = f"name the folder of a virtual environment, or a Python{more}"
             raise UsageError(why, hint) from None
         except subprocess.SubprocessError:
             why = f"{named} cannot import commbench and torch"

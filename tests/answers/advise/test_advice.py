@@ -15,10 +15,11 @@ from synthetic_replay import WORKLOAD, synthetic_replay
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Question, find_advice
-from commbench.answers.advise.choices import ChoiceAdvice
-from commbench.answers.advise.document import VIEW
+from commbench.answers.advise.choices import CPU_MODE, ChoiceAdvice, setting_lines
+from commbench.answers.advise.document import VIEW, answers
 from commbench.answers.advise.measured import find_slowdown, group_runs
 from commbench.answers.advise.simulation import MIB, BucketAdvice, Slowdown
+from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
@@ -57,8 +58,8 @@ def test_only_rows_of_the_compared_buckets_that_waited_leave_them_undecided(
     waiting: tuple[int, ...], verdict: str
 ) -> None:
     run = with_waits(run_of(seconds, launches=3, sizes=SIZES, **NCCL), waiting)
-    found, details = of_buckets(run, bucket_bytes=4 * MIB)
-    assert 1 << 23 < details.recommended.bucket_bytes < 1 << 25
+    found, details = of_buckets(run, bucket_bytes=3 * MIB)
+    assert 1 << 23 <= details.recommended.bucket_bytes < 1 << 25
     assert found.verdict == verdict
 
 
@@ -94,13 +95,28 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
         if each.case.part == "both" else each for each in run.measurements
     )  # fmt: skip
     told = run._replace(measurements=measurements)
-    found = find_slowdown(make_rows(told))
-    assert found.source == "matmul:8x8x8"
-    assert found[:2] == pytest.approx((0.25, 0.5), rel=1e-3)
+    mode = run.header.plan.cpu_mode
+    found = find_slowdown(make_rows(told), mode)
+    assert (found.source, found.other_run) == ("matmul:8x8x8", "")
+    assert [each.value for each in found[:2]] == pytest.approx([0.25, 0.5], rel=1e-3)
     advice, buckets = of_buckets(told)
     assert buckets.slowdown == found
+    realtime = run_of(seconds, "rt", sizes=SIZES, cpu_mode="realtime")
+    report = find_advice([realtime], Question(model_bytes=96 * MIB, backward_s=0.1))
+    assert "if computing and calls slow each other not at all (not" in answers_of(report)
+    (command,) = (line for line in report.advice[0].measure if "--overlap" in line)
+    assert "--cpu-mode realtime" in command
+    both = find_advice([realtime, told], Question(model_bytes=96 * MIB, backward_s=0.1))
+    assert f"slow each other as in planted (cpu mode {mode}), " in answers_of(both)
+    assert command in next(a.measure for a in both.advice if "in rt" in a.about)
     assert not any("--overlap" in command for command in advice.measure)
-    assert find_slowdown(make_rows(with_waits(told, SIZES))) == Slowdown()
+    assert find_slowdown(make_rows(with_waits(told, SIZES)), mode) == Slowdown()
+    other = find_slowdown(make_rows(told), "realtime")
+    assert other == found._replace(other_run=f"planted (cpu mode {mode})")
+
+
+def answers_of(report: AdviceReport) -> str:
+    return " ".join(answers(report.advice, report.question))
 
 
 def with_ends(batch: Batch) -> Batch:
@@ -355,6 +371,8 @@ def test_runs_that_differ_in_their_cpu_mode_alone_say_which_mode_to_choose() -> 
         (advice,) = find_advice(runs, Question()).advice
         assert (advice.subject, advice.verdict) == ("CPU mode", CHANGE)
         assert advice.paste[0] == "commbench run --cpu-mode quiet"
+    real = setting_lines(Setting(options=((CPU_MODE, "realtime"),)), slow.measurements[0].case)
+    assert ["CAP_SYS_NICE" in line for line in real] == [False, False, True]
     kept = find_advice([slow._replace(header=fast.header), fast], Question())
     assert not kept.advice
     faster = run_of(lambda case: seconds(case) / 3, "slow", sizes=SIZES, cpu_mode="plain")

@@ -149,7 +149,7 @@ def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
 
 
 def test_computation_and_communication_slow_each_other_while_both_go_on() -> None:
-    step, half, slowdown = Step(100 * MIB, 1.0), 50 * MIB, Slowdown(0.25, 1.0)
+    step, half, slowdown = Step(100 * MIB, 1.0), 50 * MIB, Slowdown(Estimate(0.25), Estimate(1.0))
     # Two buckets: the first one is sent while the second half of the gradients is computed.
     call = half * 1e-9
     # The call takes twice as long, and meanwhile the computation runs at 1/1.25 of its rate.
@@ -159,6 +159,28 @@ def test_computation_and_communication_slow_each_other_while_both_go_on() -> Non
     call = half * 20e-9
     expected = 0.5 + 0.5 * 1.25 + (call - 0.5 * 1.25 / 2) + call
     assert simulated(affine(0.0, 20e-9), step, half, slowdown) == pytest.approx(expected)
+
+
+def test_the_interval_of_a_slowdown_is_in_the_time_and_in_the_gain() -> None:
+    table, step = affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, 0.1)
+    sure, unsure = (
+        find_buckets(table, step, Slowdown(communication=each), 0.02, MIB)
+        for each in (Estimate(1.9), Estimate(1.9, -0.7, 4.3))
+    )
+    assert not sure.recommended.time_s.has_interval
+    assert unsure.recommended.time_s.value == pytest.approx(sure.recommended.time_s.value)
+    low, high = unsure.recommended.time_s.ends
+    assert high > 1.3 * low
+    _, calls = Slowdown(communication=Estimate(1.9, -0.7, 4.3)).draw()
+    assert (calls[0], calls.min()) == (2.9, 1.0)
+    assert interval(calls).ends == pytest.approx((1.0, 5.3), rel=0.1)
+
+
+def test_a_measured_size_is_recommended_where_it_is_as_good_as_one_between() -> None:
+    table = affine(ALPHA, BETA, BUCKETS_SIZES)
+    found = find_buckets(table, Step(GRADIENTS, 0.1), NONE, 0.02, GRADIENTS)
+    assert found.recommended.largest_bytes in table.sizes
+    assert found.good_bytes[0] < found.recommended.bucket_bytes < found.good_bytes[1]
 
 
 def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> None:

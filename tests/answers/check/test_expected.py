@@ -73,7 +73,9 @@ def test_a_bandwidth_that_no_link_carries_fails(tmp_path: Path) -> None:
 
 def test_there_is_no_verdict_where_nothing_is_known(tmp_path: Path) -> None:
     gloo = in_memory("gloo", [steady(1e-4)])
-    gate = cb.check(gloo, expect="run")
+    for run in (in_memory("waited", [steady(1e-4)], elapsed_s=1.0, queued_s=0.9), gloo):
+        gate = cb.check(run, expect="run")
+        assert "idle host" not in text_of(gate)
     assert (gate.outcome, gate.exit_code) == ("no verdict", 7)
     assert "cannot be judged (no published figures for gloo on this CPU)" in text_of(gate)
     gate = check(log_of("MI250X", tmp_path), expect="mi250x")

@@ -214,8 +214,8 @@ def test_the_answer_begins_with_what_the_table_shows() -> None:
         f"{QUIET} a rank was interrupted in up to 38 % of the calls. Other programs"
     )
     assert (
-        "3.1 on 8 cores; busiest of those that still run: python (pid 7, 9, 11) 1.4 cores"
-        in said[0]
+        "3.1 on 8 cores; busiest of those that still run, without this doctor: python (pid 7, 9, "
+        "11) 1.4 cores" in said[0]
     )
     assert any("None of 5 CPU modes is seen to help: none is" in text for text in said)
     assert any("calls are interrupted in each (38" in text for text in said)

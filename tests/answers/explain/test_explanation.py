@@ -118,7 +118,8 @@ def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None
     ratios = [why[TWICE_SIZE].value.value for why in found]
     assert ratios == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
     last = why_of(run(), SIZES[-1])[TWICE_SIZE]
-    assert (last.how, last.value.value) == (BY_MODEL, pytest.approx(2.0, abs=0.01))
+    assert last.how == f"{BY_MODEL}; above the measured sizes it may be off 2.4 times (95 %)"
+    assert last.value.value == pytest.approx(2.0, abs=0.01)
 
 
 def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:

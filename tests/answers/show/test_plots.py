@@ -117,6 +117,22 @@ def test_the_run_whose_ranks_waited_for_a_core_is_named(shares: tuple[float, flo
     assert len(said) == 1 and next(iter(said)).startswith(waited)
 
 
+def test_rows_that_do_not_count_are_named_with_their_run() -> None:
+    wishes, runs = plan(sizes=(1024, 4096, 16384)), []
+    for name, waited in (("before", 1024), ("after", 4096)):
+        found = tuple(
+            Measurement(case, "ok", batches=batches(
+                *[[1e-4 * (10 + i) for i in range(20)]] * 5, elapsed_s=0.1,
+                queued_s=0.09 * (case.size_bytes == waited),
+            ))
+            for case in wishes.cases()
+        )  # fmt: skip
+        runs.append(Run(f"results/{name}", header(wishes, name), found, None))
+    said = " ".join(note for each in run_pictures(runs) for note in each.notes)
+    for name, row in (("before", "all_reduce 1K"), ("after", "all_reduce 4K")):
+        assert f"so these rows of {name} do not count: {row}." in said
+
+
 NEEDS_TWO = "no plot: it needs two sizes or two operations"
 
 
