@@ -50,7 +50,7 @@ def document(gate: GateResult) -> Document:
         causes = known_causes(gate.comparison)
     else:
         queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
-        checks = [check for result in gate.results for check in result.checks]
+        checks = (check for result in gate.results for check in result.checks)
         is_judged = any(check.outcome != NOT_MEASURED for check in checks)
         causes = waited_sentences(queued * is_judged, [gate.run.header])
     is_said = WAITED in said  # and what to do is below

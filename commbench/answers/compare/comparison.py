@@ -295,9 +295,13 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
             first, second = found.a.name, found.b.name
             a, b = (first, second) if first != second else ("the first", "the second")
             facts = "; ".join(fact.in_words(a, b) for fact in found.mismatches)
+            how = "measure both with the same options"
+            if [fact.name for fact in found.mismatches] == ["cpu_mode"]:
+                modes = ",".join(found.mismatches[0][1:3])
+                how = f"`commbench sweep --vary cpu-mode={modes}` measures both in turns"
             raise UsageError(
                 f"{first} and {second} should not be compared: {facts}",
-                "measure both with the same options, or add --force to compare them anyway",
+                f"{how}, or add --force to compare them anyway",
             )
         if not found.rows:
             raise _nothing_common(found.a, found.b)
