@@ -77,7 +77,7 @@ def takes_options(
             named = inspect.Parameter(option.name, _BY_NAME, annotation=kind, default=default)
             own[option.name] = named
             text = f": {option.default_text}" if default in (None, "") else ""
-            lines += [f"{option.name} : {kind}, default {default!r}{text.rstrip(': ')}"]
+            lines += [f"{option.name} : {kind}, default {default!r}{worded(text).rstrip(': ')}"]
             about = worded(f"    {option.help}")
             lines += textwrap.wrap(about, 84, subsequent_indent="    ", break_on_hyphens=False)
         about = inspect.cleandoc(function.__doc__ or "")
