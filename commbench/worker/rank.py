@@ -121,7 +121,7 @@ def measure_cases(
     arena, cases = feasibility.allocate_arena(cases, comm)
     cases = feasibility.set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
-        raise _nothing_left(cases)
+        raise _nothing_left(cases, device.free_bytes())
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
     timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
@@ -182,9 +182,10 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
         )
 
 
-def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
+def _nothing_left(cases: tuple[Case, ...], free: int | None) -> UnavailableError:
     first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-    hint = "ask for smaller --sizes or fewer ranks"
+    least = min(case.size_bytes for case in cases)
+    hint = "ask for smaller --sizes" + " or fewer ranks" * (free is None or least <= free)
     if all(case.status == UNSUPPORTED for case in cases):
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):

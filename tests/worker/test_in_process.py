@@ -96,6 +96,7 @@ def test_an_error_is_raised_on_every_rank(said: Said, name: str, error: str, wor
     for of_rank in said:
         assert of_rank[name]["error"] == error
         assert words in of_rank[name]["message"]
+        assert "fewer ranks" not in of_rank[name]["message"]  # none of them would fit
         told = "call measure() with the same arguments" in of_rank[name]["message"]
         assert told == (name == "other plan")
         assert name == "too large" or of_rank[name]["message"] == said[0][name]["message"]
