@@ -40,6 +40,14 @@ def test_help_of_a_sweep_names_the_options_that_vary() -> None:
     assert re.split(r",\s+|\s+and\s+", listed) == varied
 
 
+def test_help_of_a_run_names_no_option_of_the_command_line() -> None:
+    about = inspect.getdoc(commbench.run) or ""
+    assert "default None: the direct call; with tensors, all" in about
+    assert (
+        re.findall(r"(?<![\w`-])--[a-z]+", about.replace("`commbench ops\n    --calls`", "")) == []
+    )
+
+
 def test_help_of_expect_names_the_accelerators() -> None:
     listed = (commbench.expect.__doc__ or "").partition("`gpu` is ")[2].partition(", or the")[0]
     assert re.split(r",\s+", listed) == [gpu.name for gpu in load_gpus()]
@@ -208,7 +216,10 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("check(run, [run])", "are no rules", "give a TOML file"),
         ("check(run, expect='h100')", "used CPUs, not H100", "earlier run: against=RUN"),
         ("check(run, min_busbw='1M-1K:3GB/s')", "min_busbw: the range '1M-1K' is rev", "1K-1M"),
-        ("run(sizes='100T', nproc_per_node=2)", "nothing is left", "smaller sizes or fewer ranks"),
+        ("run(sizes='100T', nproc_per_node=2)", "nothing is left", "ask for smaller sizes"),
+        ("run(label='history')", "label='history' would mean the history in", "another label"),
+        ("run(plots='yes')", "plots cannot be 'yes'", "give True or False"),
+        ("check(run, undecided=3)", "unknown undecided='3'", "known: pass, fail"),
         ("run(sizes=1.5)", "sizes=1.5 is not a whole number of bytes", "nearest: 1"),
         ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
         ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from commbench.api.runs import *  # noqa: F403
 from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
@@ -183,7 +183,7 @@ def check(
     tolerance: str | float | None = None,
     node: str | None = None,
     db: str | Path | None = None,
-    undecided: str | None = None,
+    undecided: Literal["pass", "fail"] | None = None,
     allow_unmatched: bool = False,
     allow_unchecked: bool = False,
     force: bool = False,
@@ -210,7 +210,7 @@ def check(
     from commbench.answers.compare import comparison
 
     if undecided is not None:
-        choose("--undecided", undecided, {PASS: None, FAIL: None})
+        choose("--undecided", str(undecided), {PASS: None, FAIL: None})
     if tolerance is not None and expect is None:
         raise UsageError(
             "--tolerance belongs to --expect",

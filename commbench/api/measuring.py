@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from commbench.api import keywords
+    from commbench.plan.plan import Plan
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,7 +77,7 @@ def takes_options(
             named = inspect.Parameter(option.name, _BY_NAME, annotation=kind, default=default)
             own[option.name] = named
             text = f": {option.default_text}" if default in (None, "") else ""
-            lines += [f"{option.name} : {kind}, default {default!r}{text.rstrip(': ')}"]
+            lines += [f"{option.name} : {kind}, default {default!r}{worded(text).rstrip(': ')}"]
             about = worded(f"    {option.help}")
             lines += textwrap.wrap(about, 84, subsequent_indent="    ", break_on_hyphens=False)
         about = inspect.cleandoc(function.__doc__ or "")
@@ -348,12 +349,17 @@ def measure(*, group: Any = None, **options: Unpack[keywords.Measure]) -> Run:
     initialised, and nothing remains. The options are those of `commbench run` without those that
     start ranks; with `output` rank 0 of the group also writes the run into that folder.
 
-    Raises CommbenchError on every rank alike, WrongResultError for wrong results.
+    Raises CommbenchError on every rank alike, WrongResultError for wrong results. Where a rank
+    raises one alone, or does not call this within `timeout`, the others raise RankError. A
+    collective under way ends with the timeout of `group`, not with this one.
     """
-    parsed = replace(parse_options(options, "api", "measure"), cpu_mode="plain")
     from commbench.runner.session import require_correct
     from commbench.worker.rank import measure_on_group
 
-    recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
+    def parse() -> tuple[Callable[[str, str, int], Plan], str, Path | None]:
+        parsed = replace(parse_options(options, "api", "measure"), cpu_mode="plain")
+        return parsed.plan, parsed.name, parsed.output
+
+    recorded = Run(*measure_on_group(parse, group))
     require_correct(recorded)
     return recorded

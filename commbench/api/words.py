@@ -24,10 +24,11 @@ _OPTION = re.compile(
     r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
     | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
       (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
+      (?P<named>(?=\ cannot\ be\ ))?
       (?:[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
     re.VERBOSE,
 )
-"""A command; or an option, perhaps with a word that may be its value."""
+"""A command; or an option, perhaps with a word that may be its value, or the one that is wrong."""
 _NOT_QUOTED = re.compile(r"'.*'|\[.*|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
 
@@ -86,7 +87,7 @@ def _as_argument(found: re.Match[str]) -> str:
         is_whole = found.string[: found.start()].endswith(": ")  # a hint ends with it
         return _COMMAND.sub(_as_call, f"`{command}`" if is_whole and command[0] != "`" else command)
     verb, value, name = found["verb"] or "", found["value"] or "", _name(found["name"])
-    if found["no"] or name in _arguments()[1]:
+    if found["no"] or (name in _arguments()[1] and found["named"] is None):
         return f"{verb}{name}={not found['no']} {value}".rstrip()
     is_word = value.isalpha() and not value.isupper()
     if not value or value in _NO_VALUES or (is_word and not verb):

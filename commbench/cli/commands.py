@@ -127,7 +127,7 @@ HELP_SETTINGS = {"max_content_width": 120}
 """The help is as wide as the terminal, at most so many columns."""
 _TYPES = {
     "Sequence[str]": list[str], "tuple[str": list[str], "Path": Path, "AnyRun": str, "str": str,
-    "float": float, "int": int, "bool": bool,
+    "Literal": str, "float": float, "int": int, "bool": bool,
 }  # fmt: skip
 """The type on the command line, by the first word that the annotation in Python contains."""
 Show = Callable[..., None]

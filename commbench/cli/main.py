@@ -168,6 +168,7 @@ _CLICK_MESSAGES = (
     (r"Missing parameter|Missing argument|Missing option", "{parameter} is missing"),
     (r"Option '(.*)' requires an argument", "{0} needs a value"),
     (r"Option '(.*)' does not take a value", "{0} takes no value"),
+    (r"No such command (.*?)\.?$", "unknown command {0}"),
     (r"No such option:? '?([^\s'.]+)", "there is no option {0}"),
 )
 """What Click says, and what commbench says instead; other messages stay as they are."""
@@ -205,7 +206,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith("is not a whole number"):
         hint = "write a whole number, for example 20"
-    elif message.startswith(("missing command", "no such command")):
+    elif message.startswith(("missing command", "unknown command")):
         hint = f"write one of these: {', '.join(error.ctx.command.commands)}"
     elif re.match(r"too many arguments: \d+[KMGT]?\b", message) and "sizes" in error.ctx.params:
         hint = "put a value with blanks in quotes, and commas between several: --sizes 1K,1M"

@@ -42,6 +42,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     what had been measured is recorded, and given to the listener.
     """
     require_ready_case(planned.plan)
+    if planned.options.launcher != launchers.RAY:
+        raise_nofile_limit(planned.plan, planned.nodes.ranks_per_node)
     tasks = _make_tasks(planned, listener, folder_exists=True)
     if planned.is_reporter and not planned.progress:
         create_folder(tasks[0].folder)
@@ -153,7 +155,6 @@ def _launches(
 
     options, nodes = planned.options, planned.nodes
     if options.launcher == "torchrun":
-        raise_nofile_limit(planned.plan, nodes.ranks_per_node)
         if options.verbose:
             listener.status("ranks are started by the torchrun command")
         where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]

@@ -227,6 +227,9 @@ def require_label(label: str) -> None:
             "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
             "--label",
         )
+    if label == "history":
+        trouble = "would mean the history in `commbench check RUN --against history`"
+        raise wrong_value(label, trouble, "choose another label", "--label")
 
 
 def _is_of_label(character: str) -> bool:

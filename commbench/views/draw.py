@@ -69,8 +69,9 @@ def require_ending(path: Path, others: Iterable[str] = ()) -> None:
     the command writes without a picture."""
     if path.suffix.lower() not in ENDINGS:
         *names, last = (*others, *ENDINGS)
+        ends = f"ends in {path.suffix}, which does not say" if path.suffix else ""
         raise UsageError(
-            f"{path} has no ending that says how to {'write' if others else 'draw'} it",
+            f"{path} {ends or 'has no ending that says'} how to {'write' if others else 'draw'} it",
             f"end the name with {', '.join(names)} or {last}: {path.with_suffix(ENDINGS[0]).name}",
         )
 

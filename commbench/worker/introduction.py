@@ -62,7 +62,8 @@ class GroupInfo(NamedTuple):
 
 def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -> GroupInfo:
     """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
-    if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
+    if needed. Raises UsageError on every rank where plans differ, UnavailableError where versions
+    or journals do."""
     # One rank of each host looks for its GPUs.
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
     found = environment.nccl_settings() | environment.relevant_variables()
@@ -106,20 +107,22 @@ def _first_others(ranks: Iterable[int], first_alike: Any) -> list[int]:
 
 
 def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator, hint: str) -> None:
-    """Raise UnavailableError on every rank where plans, versions or journals differ: it names the
-    first rank that differs from rank 0."""
+    """Raise an error on every rank where plans, versions or journals differ: it names the first
+    rank that differs from rank 0."""
     own = {"commbench": __version__, "plan": task.plan.digest, "journal": task.journal}
     first = comm.share_value(own)
     others = comm.first_rank([own[key] != value for key, value in first.items()])
     for key, other in zip(own, others, strict=True):
         if other is None:
             continue
+        kind: type[errors.CommbenchError] = errors.UnavailableError
         host, value = comm.share_value([info.host, own[key]], other)
         found = f"{key} ({value}) from rank 0 ({first[key]})"
         if key == "plan":
             plans = (comm.share_value(task.plan.as_json(), source) for source in (0, other))
             found = "plan: " + "; ".join(describe_differences(*plans))
-        raise errors.UnavailableError(f"rank {other} on {host} has a different {found}", hint)
+            kind = errors.UsageError
+        raise kind(f"rank {other} on {host} has a different {found}", hint)
 
 
 def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:
@@ -143,27 +146,27 @@ def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> Rank
 
 
 def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """How another plan, as JSON, differs, by option: `--sizes 2K instead of 1K`."""
+    """How another plan, as JSON, differs, by option: `--sizes 2K instead of --sizes 1K`."""
     return [
-        f"{OPTIONS.get(name, '--' + name.replace('_', '-'))} {_short_text(name, other[name])} "
-        f"instead of {_short_text(name, value)}"
+        f"{_with_option(name, other[name])} instead of {_with_option(name, value)}"
         for name, value in first.items()
         if value != other[name]
     ]
 
 
-def _short_text(name: str, value: Any) -> str:
-    """The value of an option in ASCII; of a long one its beginning, its end and its length."""
+def _with_option(name: str, value: Any) -> str:
+    """An option and its value in ASCII; of a long one its beginning, its end and its length."""
+    option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if value is None or isinstance(value, bool):
+        return {None: f"no {option}", True: option, False: f"--no-{option[2:]}"}[value]
     if name == "sizes":
         value = units.format_sizes(tuple(value))
     elif isinstance(value, list):
         value = ",".join(value)
-    words = {None: "as needed", True: "yes", False: "no"}
-    shown = words[value] if value is None or isinstance(value, bool) else ascii(str(value))[1:-1]
-    if len(shown) <= MAX_VALUE:
-        return shown
-    half = MAX_VALUE // 2
-    return f"{shown[:half]} ... {shown[-half:]} ({len(shown)} characters)"
+    shown, half = ascii(str(value))[1:-1], MAX_VALUE // 2
+    if len(shown) > MAX_VALUE:
+        shown = f"{shown[:half]} ... {shown[-half:]} ({len(shown)} characters)"
+    return f"{option} {shown}"
 
 
 def find_interface(backend: str, rank_context: RankContext) -> NetworkInterface:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_default_store
 
 from commbench import __version__, units
 from commbench.analysis import csv_file, nccl_log
@@ -38,6 +36,7 @@ from commbench.worker.device import Accelerator, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
 from commbench.worker.groups import find_shared_gpus, lazy_gloo, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
+from commbench.worker.meeting import Meeting
 from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import Scheduler
 from commbench.worker.watchdog import hangs, rank_state
@@ -122,7 +121,7 @@ def measure_cases(
     arena, cases = feasibility.allocate_arena(cases, comm)
     cases = feasibility.set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
-        raise _nothing_left(cases)
+        raise _nothing_left(cases, device.free_bytes())
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
     timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
@@ -183,9 +182,10 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
         )
 
 
-def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
+def _nothing_left(cases: tuple[Case, ...], free: int | None) -> UnavailableError:
     first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-    hint = "ask for smaller --sizes or fewer ranks"
+    least = min(case.size_bytes for case in cases)
+    hint = "ask for smaller --sizes" + " or fewer ranks" * (free is None or least <= free)
     if all(case.status == UNSUPPORTED for case in cases):
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):
@@ -236,19 +236,21 @@ def _exchange(
 
 
 def measure_on_group(
-    make_plan: Callable[[str, str, int], Plan], group: Any = None, *, label: str,
-    output: Path | None = None,
-) -> Run:  # fmt: skip
+    parse: Callable[[], tuple[Callable[[str, str, int], Plan], str, Path | None]],
+    group: Any = None,
+) -> Run:
     """Measure on an existing process group, from within the program that made it.
 
     Every rank of the group calls this with the same arguments, and every rank gets the same Run,
-    with all samples. `make_plan` makes the plan for a backend, a device type and a number of ranks.
-    None is the default group. The current CUDA device is measured where the group has NCCL,
-    otherwise the CPU. With `output` rank 0 of the group writes the run into that folder.
+    with all samples. `parse` gives what makes the plan for a backend, a device type and a number of
+    ranks; the label; and the folder into which rank 0 of the group writes the run, or None. The
+    group None is the default one. The current CUDA device is measured where the group has NCCL,
+    otherwise the CPU.
 
     Nothing is initialised and nothing remains: the CPU mode and all variables stay as they are, and
     the process group for control traffic and the buffers are freed. Ranks in the Run, and the root,
-    are those of the group. Raises a CommbenchError on every rank alike; where a rank is lost, the
+    are those of the group. Raises a CommbenchError on every rank alike; RankError where a rank does
+    not come within the plan's timeout, or raised before. Where one is lost within a collective, the
     timeout of the group decides how long the others wait.
     """
     if not dist.is_available() or not dist.is_initialized():
@@ -263,11 +265,14 @@ def measure_on_group(
         raise UsageError(
             "this rank is not in the process group", "call measure() on the ranks of the group only"
         )
-    backend, device = _find_backend(group)
-    plan = make_plan(backend, device.torch_device.type, dist.get_world_size(group))
+    meeting = Meeting(group)
+    with meeting.preparing():
+        make_plan, label, output = parse()
+        backend, device = _find_backend(group)
+        plan = make_plan(backend, device.torch_device.type, meeting.ranks)
     task = LaunchTask(plan, label, output or Path(), folder_exists=output is None)
     task = task._replace(logs_nccl=False)  # the program's own log is left alone
-    with _on_group(group, device) as comm:
+    with _on_group(group, meeting, plan, device) as comm:
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         numbers = comm.rank, comm.ranks, local_rank, local_ranks
@@ -285,26 +290,20 @@ def measure_on_group(
 
 
 @contextmanager
-def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
+def _on_group(group: Any, meeting: Meeting, plan: Plan, device: Device) -> Iterator[Communicator]:
     """A communicator of the ranks of a group, with a control group that ends with it.
 
     The control group is not registered with torch.distributed: making it involves nobody but its
     ranks, and group numbers, which have to be the same on all ranks of a job, stay as they are.
     """
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    members = dist.get_process_group_ranks(group or dist.group.WORLD)
-    store = _get_default_store()
-    # Each rank counts its own calls on these ranks, so that all of them find the same new name.
-    name = "commbench/" + hashlib.sha256(repr(members).encode()).hexdigest()[:16]
-    number = store.add(f"{name}/calls of {rank}", 1)
-    control = None
+    rank, ranks, control = meeting.rank, meeting.ranks, None
     try:
-        own_store = dist.PrefixStore(f"{name}/{number}", store)
-        timeout = timedelta(minutes=30)  # torch's own default for gloo
+        meeting.join(plan.timeout_s)
+        longest_s = plan.timeout_s + hangs.longest_check_s(max(plan.sizes, default=0))
         with lazy_gloo():
-            control = dist.ProcessGroupGloo(own_store, rank, ranks, timeout)
+            control = dist.ProcessGroupGloo(meeting.store, rank, ranks, timedelta(0, longest_s))
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
-        comm.global_ranks = members
+        comm.global_ranks = meeting.members
         comm.gpu_shared, _ = find_shared_gpus(comm)
         if device.is_async:
             connect(comm)  # memory is registered with a communicator that there is

@@ -83,8 +83,8 @@ REFUSED = {
         : A is missing ~ write for example: commbench compare ring tree; `commbench compare --help`
         ring ring: ring and ring are the same run: results/20261121-060000-ring ~ name two different
         ring results/20261121-060000-ring/results.csv: ring and ring are the same run
-        ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
-        ring tree -o x.xyz: x.xyz has no ending that says how to write it ~ .htm, .json, .png, .svg
+        ring tree --plot x.gif: x.gif ends in .gif, which does not say how to draw it ~ .svg or .pdf
+        ring tree -o x.xyz: x.xyz ends in .xyz, which does not say how to write it ~ .json, .png
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
         ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
@@ -100,6 +100,7 @@ REFUSED = {
         --against b --ranks 9: |not; a and b are runs of commbench ~ leave --ranks out
     """,
     (2, "explain"): """
+        all_reduce --ranks 0 --size 1M: --ranks is 0 ~ it must be at least 1
         barrier --ranks 2: barrier cannot be explained without --time ~ add for example --time 4.2ms
         barrier --ranks 2 --time 3us --size 8: --size 8 has no meaning for barrier ~ leave out --siz
         all_reduce --ranks 8 --size 1G --time 4ms --op all_reduce: --op all_reduce has no meaning
@@ -111,7 +112,7 @@ REFUSED = {
     """,
     (2, "job"): """
         : missing command ~ write one of these: slurm, kubernetes
-        pbs: no such command 'pbs' ~ write one of these: slurm, kubernetes
+        pbs: unknown command 'pbs' ~ write one of these: slurm, kubernetes
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,

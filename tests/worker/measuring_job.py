@@ -96,6 +96,8 @@ def main() -> None:
         measure(sizes="8M", iters=1, warmup=0)
     said.append({"name": "grown", "mib": resident_mib() - resident})
     for name, wrong in {
+        "one raises": {"op": "all_reduce" if rank else "all_redcue", "timeout": 100},
+        "one is late": {"sizes": "1K", "timeout": 1 if rank else 2},
         "other plan": {"sizes": "1K" if rank else "2K"},
         "no group": {"group": [0, 1]},
         "unknown": {"op": "all_reduction"},
@@ -106,10 +108,13 @@ def main() -> None:
     }.items():
         if name == "not a member" and rank in (1, 3):
             continue
+        began = time.monotonic()
+        time.sleep(3 * (rank == 0 and name == "one is late"))
         try:
             measure(**wrong)
         except CommbenchError as error:
             said.append({"name": name, "error": type(error).__name__, "message": str(error)})
+            said[-1]["seconds"] = time.monotonic() - began
     # Groups that are made afterwards have the same names on all ranks.
     last = dist.new_group([0, 1, 2])
     if rank < 3:

@@ -85,7 +85,7 @@ def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "error", "words"),
-    [("other plan", "UnavailableError", "has a different plan: sizes="),
+    [("other plan", "UsageError", 'has a different plan: sizes="1K" instead of sizes="2K"'),
      ("no group", "UsageError", "group cannot be [0, 1]"),
      ("unknown", "UsageError", "unknown operation 'all_reduction'"),
      ("option", "UsageError", "launches cannot be used with commbench.measure"),
@@ -96,9 +96,23 @@ def test_an_error_is_raised_on_every_rank(said: Said, name: str, error: str, wor
     for of_rank in said:
         assert of_rank[name]["error"] == error
         assert words in of_rank[name]["message"]
+        assert "fewer ranks" not in of_rank[name]["message"]  # none of them would fit
         told = "call measure() with the same arguments" in of_rank[name]["message"]
         assert told == (name == "other plan")
         assert name == "too large" or of_rank[name]["message"] == said[0][name]["message"]
+
+
+def test_ranks_do_not_wait_for_one_that_raised_or_does_not_come(said: Said) -> None:
+    first, *others = (of_rank["one raises"] for of_rank in said)
+    assert first["error"] == "UsageError"
+    for told in others:
+        assert told["error"] == "RankError"
+        assert "raised UsageError: op: unknown operation 'all_redcue'" in told["message"]
+        assert told["seconds"] < 20
+    for of_rank in said:  # the late one learns that the others have left
+        told = of_rank["one is late"]
+        assert told["error"] == "RankError"
+        assert "rank 0 has not called measure() within 1 s" in told["message"]
 
 
 def test_a_rank_outside_of_the_group_is_told(said: Said) -> None:

@@ -21,11 +21,13 @@ from commbench.output.text import exact, join_words
 from commbench.plan import dimensions, dtypes, links, operations, plan
 from commbench.plan.backends import BACKENDS
 from commbench.plan.case import READY
+from commbench.plan.cases import LIMITS
 from commbench.plan.operation import Operation
 from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
+from commbench.validation import require_within
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import Document, Facts, Items, Section, Table, Text, facts_table
@@ -169,6 +171,7 @@ def _quoted_row(
         if value is not None:
             why = f"--{option} {value} has no meaning for {name}, which is an operation"
             raise UsageError(why + " without data" * (option != "op"), f"leave out --{option}")
+    require_within("--ranks", ranks, *LIMITS["world_size"])
     if missing := [f"--{option}" for option, value in needed.items() if value is None]:
         examples = {"--ranks": "--ranks 8", "--size": "--size 1G", "--time": "--time 4.2ms"}
         why = f"{name} cannot be explained without {', '.join(missing)}"

@@ -273,12 +273,12 @@ def _measured(run: Run) -> str:
     found = run.measurements
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
     measured = [m for m in found if m.status == OK]
-    whole = [m for m in measured if find_stop_reason(run.header, m) != CUT_OFF]
-    checkable = [m for m in whole if m.case.has_result]
-    checked = [m for m in measured if m.wrong == 0]
+    part = sum(find_stop_reason(run.header, m) == CUT_OFF for m in measured)
+    checked = sum(m.wrong == 0 for m in measured)
+    unchecked = sum(m.case.has_result and m.wrong is None for m in measured)
     verb = "was" if 1 in (cases, len(measured)) else "were"
     parts = [f"{len(measured)} of {format_count(cases, 'case')} {verb} measured"]
-    if part := len(measured) - len(whole):
+    if part:
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
     if alone := sum(bool(m.case.group_ranks) for m in measured):
         parts.append(f"{alone} of them a group alone, of which rows show the slowest")
@@ -287,11 +287,12 @@ def _measured(run: Run) -> str:
     if has_wrong(run):
         results = ". Some results are wrong"
     elif not checked:
-        results = ". Results were not checked" if checkable else ""
-    elif len(checked) >= len(checkable):
+        results = ". Results were not checked" if unchecked else ""
+    elif not unchecked:
         results = f"; {'all results' if cases > 1 else 'its results'} are correct"
     else:
-        results = f"; the results of {len(checked)} were checked and are correct"
+        results = f"; the results of {checked} were checked and are correct"
+        results += f", those of {unchecked} were not checked"
     return f"{', '.join(parts)}{results}."
 
 

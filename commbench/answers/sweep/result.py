@@ -43,12 +43,13 @@ class Winner(NamedTuple):
     kind: str
     """The title of the case without the fields that are varied."""
     size_bytes: int
-    best: str
-    """The name of the fastest setting."""
+    best: str | None
+    """The name of the fastest setting; None where that is undecided."""
     tied: tuple[str, ...]
     """The names of settings whose time is the same, within the tolerance."""
     undecided: tuple[str, ...]
-    """The names of settings that may be as fast, but are not known to be."""
+    """The names of settings of which each may be the fastest, the shortest time first; empty where
+    it is decided."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,8 +92,11 @@ class SweepResult(Result, view="answers.sweep.document"):
         found = []
         for point in self.compared:
             best, *tied = (setting.name for setting in point.tied)
-            undecided = tuple(s.name for s in point.not_slower if s not in point.tied)
-            found.append(Winner(point.kind, point.size_bytes, best, tuple(tied), undecided))
+            names = tuple(setting.name for setting in point.not_slower)
+            if len(names) > len(point.tied):
+                found.append(Winner(point.kind, point.size_bytes, None, (), names))
+            else:
+                found.append(Winner(point.kind, point.size_bytes, best, tuple(tied), ()))
         return tuple(found)
 
     @property

@@ -101,7 +101,7 @@ def make_hang_error(
 ) -> errors.RankError:  # fmt: skip
     """The error that says which ranks keep the others waiting, and what each rank does."""
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
-    clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
+    clauses = [f"{name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
     in_order = sorted(heartbeats.items())
     doing = (((r not in culprits, beat.state.describe(cases)), r) for r, beat in in_order)
     states = sorted(collect(doing).items())
@@ -109,7 +109,7 @@ def make_hang_error(
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
         since = "was last seen" if is_old else f"made progress {still_s:.0f} s ago,"
-        clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
+        clauses.append(f"{name_ranks(ranks, heartbeats)} {since} {state}")
     if others := sum(len(ranks) for _, ranks in states[MOST_NAMED:]):
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
     beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
@@ -133,7 +133,7 @@ def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
     """What torch's flight recorder has recorded of each rank, with a heading; empty where that is
     nothing."""
     recorded = collect((beat.recorded, rank) for rank, beat in sorted(heartbeats.items()))
-    lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in recorded.items() if text]
+    lines = [f"  {name_ranks(r, heartbeats)}: {text}" for text, r in recorded.items() if text]
     lines[MOST_DUMPS:] = ["  and others"] if len(lines) > MOST_DUMPS else []
     return "\n".join([f"torch's flight recorder, dumped to {folder}:", *lines]) if lines else ""
 
@@ -187,10 +187,10 @@ def describe_lost_ranks(ranks: Sequence[int], heartbeats: Heartbeats, cases: Seq
     failure = known.failure if known else ""
     doing = f", last seen {known.state.describe(cases)}" if known else ""
     how = f"failed{doing}: {failure}" if failure else f"ended{doing}"
-    return f"{_name_ranks(ranks, heartbeats)} {how}"
+    return f"{name_ranks(ranks, heartbeats)} {how}"
 
 
-def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:
+def name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:
     """`rank 2 on b`, `ranks 0, 1 on a`, `ranks 0-3`."""
     hosts = {heartbeats[rank].host for rank in ranks if rank in heartbeats}
     where = f" on {', '.join(sorted(hosts))}" if 0 < len(hosts) <= 3 else ""

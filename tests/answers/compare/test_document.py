@@ -182,7 +182,7 @@ def test_a_file_has_the_format_of_its_ending_and_holds_one_picture(tmp_path: Pat
     found = comparison_pictures(comparisons(("after", 2.0)))
     assert [*write_pictures(found, tmp_path / "one.svg")] == [tmp_path / "one.svg"]
     assert (tmp_path / "one.svg").read_bytes().startswith(b"<?xml")
-    with pytest.raises(UsageError, match="no ending") as refused:
+    with pytest.raises(UsageError, match="does not say how to") as refused:
         write_pictures(found, tmp_path / "one.jpg")
     assert refused.value.hint == "end the name with .png, .svg or .pdf: one.png"
     with pytest.raises(UsageError, match="can hold one picture, and here are 2"):

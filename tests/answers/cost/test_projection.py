@@ -132,7 +132,7 @@ def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple
     for place, sizes, why in (
         (path, SIZES, "exists"),
         (tmp_path / "x.png", (MIB,), "there is no picture"),
-        (tmp_path / "x.bmp", SIZES, "no ending"),
+        (tmp_path / "x.bmp", SIZES, "which does not say how to draw it"),
     ):
         with pytest.raises(CommbenchError, match=why):
             ask((512,), sizes=sizes).plot(place)

@@ -494,3 +494,13 @@ def test_more_ranks_than_cores_are_named_as_the_cause() -> None:
         ranks = tuple(RankInfo(r, "a", r, "cpu", cores, "quiet") for r in range(2))
         text = shapes_sentence(run.header._replace(ranks=ranks), [latency, bandwidth])
         assert ("2 ranks share 1 core:" in text) == said
+
+
+def test_of_rows_that_were_cut_off_it_is_said_which_were_checked() -> None:
+    run = run_of(plan())
+    whole, *others = run.measurements
+    cut = [each._replace(stop_reason="cut off", wrong=None) for each in others]
+    stopped = run._replace(measurements=(whole, *cut), end=RunEnd("interrupted"))
+    (measured,) = (t for t in document(ShownRun(stopped)).answer if "cases were" in t)
+    assert measured.startswith("4 of 4 cases were measured, 3 of them only in part (cut off)")
+    assert measured.endswith("of 1 were checked and are correct, those of 3 were not checked.")

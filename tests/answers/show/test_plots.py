@@ -264,7 +264,7 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
 def test_a_folder_may_be_called_like_a_file_and_a_file_of_another_format_is_refused(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(UsageError, match="no ending that says how to draw it"):
+    with pytest.raises(UsageError, match="which does not say how to draw it"):
         draw(shapes()["two sizes"](), tmp_path / "run.gif")
     assert not list(tmp_path.iterdir())
     for name in ("run.gif", "run.png"):
