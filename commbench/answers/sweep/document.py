@@ -358,5 +358,5 @@ def _lines_to_paste(result: SweepResult) -> list[Block]:
     return blocks
 
 
-VIEW = View(document, schema=3)
+VIEW = View(document, schema=4)
 """The JSON is that of the result."""
