@@ -267,7 +267,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     for verdicts in ((*_BEST, ranking.TIED, UNDECIDED), _BEST):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
-    title = "Times; ratio: to the shortest time of the same case"
+    title = "Times; ratio: to the shortest time of the same case (mean over rounds)"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
