@@ -61,12 +61,12 @@ _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP *
 
 def freedom(number: int) -> int:
     """The degrees of freedom of the noise of a series of so many points."""
-    return min(number, 9 + number // 12)
+    return max(min(number, 10), 7 + number // 12)
 
 
 def most_correlated(number: int) -> float:
     """The largest autocorrelation that a series of so many points may be found to have."""
-    return min(max(0.5, 1 - 12 / number), 0.9)
+    return min(max(0.5, 1 - 8 / number), 0.9)
 
 
 class Noise(NamedTuple):

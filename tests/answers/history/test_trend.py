@@ -87,7 +87,7 @@ def test_an_outlier_is_no_change(history: History) -> None:
     trend = find_trend(history)
     assert not trend.changes
     assert trend.text().splitlines()[4] == "None of 5 rows became slower or faster."
-    assert trend.text().splitlines()[5].startswith("A step of 8 % would show 6 runs")
+    assert trend.text().splitlines()[5].startswith("A step of 8.7 % would show 6 runs")
 
 
 def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:
