@@ -1,19 +1,23 @@
-"""Adds runs to a history without end, and tells of each that it was added: for tests."""
+"""Makes runs and adds them to a history; as a program without end, and tells of each that it was
+added: for tests."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from synthetic import header, in_memory, plan
 
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.answers.history.store import History
 
 CASES = 5
+RUNS, STEP = 40, 20
 BEGIN = datetime(2026, 9, 1, tzinfo=timezone.utc)
 
 
@@ -28,6 +32,28 @@ def made_run(
     environment = {"boot_id": ""} | more.pop("environment", {})
     found = header(asked, label, started=day, environment=environment, **more)
     return as_loaded_run(run._replace(header=found, path=f"{label}-{number}"))
+
+
+def noise(seed: int = 0, number: int = RUNS) -> list[float]:
+    found: list[float] = np.random.default_rng(seed).lognormal(0, 0.02, number).tolist()
+    return found
+
+
+def fill(
+    history: History,
+    factor: Callable[[int], float] = lambda number: 1.2 if number >= STEP else 1.0,
+    environment: Callable[[int], dict[str, Any]] = lambda _: {},
+    number: int = RUNS,
+    **more: Any,
+) -> list[LoadedRun]:
+    """Daily runs, with 2 % noise, a factor and an environment of each."""
+    runs = [
+        made_run(day, each * factor(day), environment=environment(day), **more)
+        for day, each in enumerate(noise(number=number))
+    ]
+    for day, run in enumerate(runs):
+        history.add(run, now=BEGIN + timedelta(days=day, hours=1))
+    return runs
 
 
 def main(db: str, label: str) -> None:

@@ -229,9 +229,13 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_CROWDED}."
     if header is None or is_in_process(header) or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
-    if _may_use_realtime(header):
-        return f"{_BUSY}, or {_REALTIME}; `commbench doctor` tries every mode."
-    return f"{_BUSY}, or another --cpu-mode; `commbench doctor` tries every mode."
+    return busy_hint(_may_use_realtime(header))
+
+
+def busy_hint(may_use_realtime: bool) -> str:
+    """The same for ranks on CPUs with a core each."""
+    mode = _REALTIME if may_use_realtime else "another --cpu-mode"
+    return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 
 def waited_sentences(

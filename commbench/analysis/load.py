@@ -59,6 +59,8 @@ class LoadedRun(NamedTuple):
     its rows hold for the ratio to a run: they contain what is unsure in the run."""
     has_run: bool = False
     """Whether it is a history which holds the run that is compared with it."""
+    node: str = ""
+    """Of a history the node that was named in place of the hosts of the run."""
 
     @property
     def incomplete(self) -> str:

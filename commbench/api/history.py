@@ -74,11 +74,13 @@ def add(
 
 @with_known_keywords
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
-    """The runs of a history in their order in time."""
+    """The runs of a history, the newest first."""
     with _open(db) as history:
         runs, begins = history.runs(node or ""), history.accepted()
         accepted = {run.id for run in runs if run.placed == begins.get(run.system)}
-        return RunsOfHistory(str(history.path), (*runs,), history.waited(), frozenset(accepted))
+        return RunsOfHistory(
+            str(history.path), (*runs[::-1],), history.waited(), frozenset(accepted)
+        )
 
 
 @with_known_keywords
@@ -190,6 +192,8 @@ def as_baseline(
 ) -> tuple[list[Rule], LoadedRun]:
     """The rules, which also tell what the history lacks, and the level of the history as a run."""
     with open_history(db) as history:
+        if node and history and not history.runs(node):
+            raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
         baseline, notes = find_baseline(history, run, node or "", Path(db or HISTORY))
     return [
         rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule for rule in rules

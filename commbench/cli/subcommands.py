@@ -84,10 +84,8 @@ def history_accept(run: str, **given: Any) -> None:
     commbench history accept 17
     """
     found = api.history.accept(run, **given)
-    print_result(
-        f"{found.system.name}: the usual level begins with run {found.id} "
-        f"({found.time:%Y-%m-%d %H:%M} UTC)"
-    )
+    said = f"the usual level begins with run {found.id} ({found.time:%Y-%m-%d %H:%M} UTC)"
+    print_result(fill(f"{found.system.name}: {said}"))
 
 
 def history_forget(runs: list[str], **given: Any) -> None:

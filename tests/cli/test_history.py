@@ -77,8 +77,13 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
     assert codes == {slow: 1, same: 1}
     said = run_commbench(where, "check", str(same), "--against", "history").out
     (number,) = re.findall(r"`commbench history\s+accept\s+(\d+)`", said)
-    accepted = run_commbench(where, "history", "accept", number)
-    assert f"the usual level begins with run {number} (2026-09-13 06:00 UTC)" in accepted.out
+    accepted = run_commbench(where, "history", "accept", number, COLUMNS="80")
+    assert f"the usual level begins with run {number} (2026-09-13 06:00 UTC)" in " ".join(
+        accepted.out.split()
+    )
+    assert max(map(len, accepted.out.splitlines())) <= 80
+    shown = " ".join(run_commbench(where, "history", "show").out.split())
+    assert f"Someone accepted run {number} (2026-09-13 06:00 UTC): the usual level" in shown
     codes = {
         run: run_commbench(where, "check", str(run), "--against", "history").code
         for run in (slow, same)
@@ -89,6 +94,9 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
     db = ("--db", "forgotten.sqlite")
     assert run_commbench(where, "history", "forget", number, *db).out == "1 run removed\n"
     assert run_commbench(where, "check", str(same), "--against", "history", *db).code == 1
+    typo = run_commbench(where, "check", "same", "--against", "history", "--node", "nope")
+    assert typo.code == 2 and "has no run of 'nope'" in typo.err
+    assert "hint: choose one of its nodes: " in typo.err
     none = run_commbench(where, "check", "same", "--against", "history", "--db", "none.sqlite")
     assert none.code == 7 and "NO VERDICT" in none.out
 

@@ -78,11 +78,13 @@ def _after_failure(gate: GateResult) -> list[str]:
     """What to look at, and what measures again or compares."""
     failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
     valued, worst = [check for check in failed if check.estimate], gate.worst
+    levels = gate.baseline and gate.baseline.levels
     applies = {
         "incomplete": bool(gate.incomplete),
         "invalid": len(valued) < len(failed),
         "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
-        "history": bool(gate.baseline and gate.baseline.absent and worst and worst.estimate),
+        "history": bool(levels is not None and worst and worst.estimate),
+        "no step": levels is not None and not any(x.end < x.known for x in levels.values()),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
     return _texts(gate, applies)
@@ -92,7 +94,8 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
-    add = f"`commbench history add {run}{_db(gate)}` adds this run,"
+    node = f" --node {quote(gate.baseline.node)}" if gate.baseline and gate.baseline.node else ""
+    add = f"`commbench history add {run}{node}{_db(gate)}` adds this run,"
     if gate.baseline and gate.baseline.has_run:
         add = "This run is in the history;"
     case, of_worst = gate.worst and gate.worst.case, ""
@@ -101,13 +104,18 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
         of_worst = f" --op {case.operation}{size}"
     are_in_turns = gate.comparison is not None and gate.comparison.are_in_turns
     blanks = {
-        "clearer": again, "waited": waited_hint(each.header for each in gate.runs), "base": base,
+        "clearer": again, "waited": _waited(gate), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "host": _IN_TURNS if are_in_turns else _AGAIN.format(base=base, run=run),
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
+
+
+def _waited(gate: GateResult) -> str:
+    """What lets ranks wait less, by the headers of the runs; a history has none."""
+    return waited_hint(each.header for each in gate.runs if each.levels is None)
 
 
 _IN_TURNS = "Both were measured in turns, so it is not the host."

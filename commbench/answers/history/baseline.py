@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps
-from commbench.answers.history.history import TOLERANCE
+from commbench.answers.history.history import (
+    TOLERANCE,
+    Change,
+    causes_text,
+    find_changes,
+    fit_series,
+)
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
@@ -79,6 +85,7 @@ def find_baseline(
         begin = ""  # the run is older than the accepted level
     rows, levels, slower = [], {}, []
     few: list[Series] = []
+    alpha = steps.alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
@@ -86,12 +93,18 @@ def find_baseline(
             few.append(each)
             continue
         times = [point.time for point in points]
-        level = find_level(times, cases[key].time, accepted, steps.ALPHA / len(series))
+        level = find_level(times, cases[key].time, accepted, alpha)
         levels[key] = level
         rows.append(_baseline_row(cases[key], level))
         if later := points[level.end :]:
             slower.append((later[0].run, mean_time(point.time for point in later) / level.time))
-    notes = [*_slower_note(slower, path)]
+    notes = []
+    if history and slower:
+        changes = find_changes(fit_series(series), history.environments())
+        notes.append(_slower_note(slower, path, changes))
+    own = str(run.path.absolute())
+    if any(point.run.path == own for each in series for point in each.points):
+        notes.append("This run is the accepted level: it is compared with itself.")
     if history and (missing := len(cases) - len(rows)):
         notes.append(
             f"The history has fewer than {steps.FEWEST} earlier runs of "
@@ -104,21 +117,26 @@ def find_baseline(
         absent += f": {span(str, waited)} do not, their ranks waited for a core"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
     baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
-    return baseline._replace(has_run=str(run.path.absolute()) in paths), notes
+    return baseline._replace(has_run=own in paths, node=node), notes
 
 
-def _slower_note(found: Sequence[tuple[HistoryRun, float]], path: Path) -> Iterable[str]:
-    """Which runs are slower than usual, by how much, and how to accept that: from the first run
-    that does not count and the ratio of each row."""
-    if found:
-        firsts = Counter(run for run, _ in found)
-        first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-        slower, db = span(format_rough_percent, [ratio - 1 for _, ratio in found]), db_option(path)
-        yield (
-            f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
-            f"since then {format_count(len(found), 'row')} took {slower} longer. `commbench history"
-            f" accept {first.id}{db}` makes that usual."
-        )
+def _slower_note(
+    found: Sequence[tuple[HistoryRun, float]], path: Path, changes: Iterable[Change]
+) -> str:
+    """Which runs are slower than usual, by how much, what changed then if that is a step, and how
+    to accept it: from the first run that does not count and the ratio of each row."""
+    firsts = Counter(run for run, _ in found)
+    first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
+    slower, db = span(format_rough_percent, [ratio - 1 for _, ratio in found]), db_option(path)
+    causes = [
+        f"; {causes_text(each)}" for each in changes
+        if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
+    ]  # fmt: skip
+    return (
+        f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
+        f"since then {format_count(len(found), 'row')} took {slower} longer"
+        f"{''.join(causes[:1])}. `commbench history accept {first.id}{db}` makes that usual."
+    )
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun, begin: str) -> list[Point]:

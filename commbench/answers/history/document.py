@@ -11,15 +11,15 @@ from operator import attrgetter
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import WAITED, clearer
+from commbench.analysis.diagnostics import WAITED, busy_hint, clearer, waited_hint
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z
 from commbench.answers.history.baseline import Level
-from commbench.answers.history.history import Change, FittedSeries, Trend
+from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
-from commbench.output.text import join_words, list_some, span
+from commbench.output.text import list_some, span
 from commbench.results.schema import RunHeader
 from commbench.stats import CHANGED, TOLERANCE, Estimate, around, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
@@ -29,10 +29,9 @@ from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
 from commbench.views.formats import Result, View
 
-MOST_SENTENCES, MOST_CAUSES, MOST_PANELS = 6, 4, 6
+MOST_SENTENCES, MOST_PANELS = 6, 6
 MANY = 30
 """A check says what so many runs would give."""
-NOTHING = "nothing that is recorded changed then"
 
 
 def document(trend: Trend) -> Document:
@@ -71,7 +70,7 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         changes,
         levels,
-        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
+        Items([*_waits(trend), *_accepted(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 
@@ -82,16 +81,23 @@ def sentence(change: Change, trend: Trend) -> str:
     is_slower = change.ratio.value > 1
     whole, *own = (
         found if is_slower else found.map(lambda value: 1 / value)
-        for found in (change.ratio, *(step.ratio for step in change.steps))
+        for found in (change.ratio, *_by_row(change))
     )
     as_slow = f"as {'slow' if is_slower else 'fast'}"
     how = cells.times_text(whole, as_slow)
-    if any(decide(ratio(one, whole), TOLERANCE) in CHANGED for one in own):
+    if own:
         how = f"{span(cells.ratio_text, own)} times {as_slow}, by row"
     return (
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
         f"{causes_text(change)}."
     )
+
+
+def _by_row(change: Change) -> list[Estimate]:
+    """The ratios of the rows of a change where they really differ; else none."""
+    own = [step.ratio for step in change.steps]
+    differ = any(decide(ratio(one, change.ratio), TOLERANCE) in CHANGED for one in own)
+    return own if differ else []
 
 
 def _slower_since(trend: Trend) -> Iterator[str]:
@@ -129,9 +135,25 @@ def _waits(trend: Trend) -> Iterator[str]:
         yield (
             f"{'Runs' if runs[1:] else 'Run'} {list_some([*map(str, runs)], 8)}: {WAITED}, "
             "so these times make no level and no step "
-            f"({format_count(rows, 'row')}). Run again when the cores are idle; `commbench doctor` "
-            "says what uses them."
+            f"({format_count(rows, 'row')}). {_hint(trend)}"
         )
+
+
+def _hint(trend: Trend) -> str:
+    """What lets ranks wait less, where it is the same for the systems whose ranks waited."""
+    systems = {each.series.system for each in trend.series if each.waited}
+    hints = {busy_hint(s.cpu_mode != "realtime") for s in systems if s.device == "cpu"}
+    return hints.pop() if len(hints) == 1 else waited_hint([])
+
+
+def _accepted(trend: Trend) -> Iterator[str]:
+    """With which run the usual level of a check begins, where someone accepted it."""
+    for run in trend.runs:
+        if trend.accepted.get(run.system) == run.placed:
+            yield (
+                f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a "
+                f"check begins there, for {run.system.name}."
+            )
 
 
 def _level_text(found: FittedSeries) -> str:
@@ -145,18 +167,6 @@ def rows_of(change: Change, trend: Trend) -> str:
     """The names of the rows of a change."""
     every = [each.case for each in trend.series if each.series.system == change.system]
     return name_rows([step.case for step in change.steps], every, LONGEST)
-
-
-def causes_text(change: Change) -> str:
-    """What changed then, in a clause."""
-    texts = []
-    for name, a, b, *_ in change.likely:
-        shown = name.replace("_", " ") if name.islower() else name
-        old, new = (list_some(value.split(", "), 3) for value in (a, b))
-        texts.append(f"{shown} went from {old} to {new}")
-    more = len(texts) - MOST_CAUSES
-    texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
-    return f"{join_words(texts)} then" if texts else NOTHING
 
 
 def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
@@ -179,8 +189,12 @@ def _title(found: FittedSeries) -> str:
 
 PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
-    Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
-    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
+    Column(
+        "time, new\nover old",
+        lambda c: span(cells.ratio_text, _by_row(c) or [c.ratio]),
+        cells.NUMBER,
+    ),
+    Column("95 %\ninterval", lambda c: None if _by_row(c) else c.ratio, cells.RATIO_INTERVAL),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
 )
@@ -248,16 +262,15 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:
-    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs; their
-    noise is known from 12`; empty where it has none."""
+    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs, whose
+    noise is known from 12 runs`; empty where it has none."""
     levels = [*((baseline and baseline.levels) or {}).values()]
     if not levels:
         return ""
     runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
     if min(each.runs for each in levels) >= FEWEST:
         return f"{runs} earlier runs"
-    of = "run; its" if runs == "1" else "runs; their"
-    return f"a level of {runs} {of} noise is known from {known}"
+    return f"a level of {runs} run{'s' * (runs != '1')}, whose noise is known from {known} runs"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
@@ -304,6 +317,7 @@ class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
 
     history: str
     runs: tuple[HistoryRun, ...]
+    """The newest first."""
     waited: dict[int, int]
     """How many rows of a run, by its id, do not count, for their ranks waited for a core."""
     accepted: frozenset[int] = frozenset()
@@ -313,15 +327,15 @@ class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
 def runs_document(found: RunsOfHistory) -> Document:
     """A row for each run, the newest first."""
     answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
-    waited = Column("rows that\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
+    waited = Column("rows\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
     accepted = Column("accepted", lambda run: "yes" * (run.id in found.accepted), cells.TEXT)
-    table = Table("", (*RUN_COLUMNS, waited, accepted), found.runs[::-1])
+    table = Table("", (*RUN_COLUMNS, waited, accepted), found.runs)
     return Document("Runs of a history", (), answer, [table, Items([*notes(found.runs)], "Notes")])
 
 
 RUN_COLUMNS = (
     Column("run", attrgetter("id"), cells.NUMBER),
-    Column("label", attrgetter("label"), cells.TEXT, 8),
+    Column("label", attrgetter("label"), cells.TEXT, 8, is_wrapped=True),
     Column("started (UTC)", lambda run: run.started[:19].replace("T", " "), cells.TEXT, 8),
     Column("system", lambda run: run.system.name, cells.TEXT, 7, is_wrapped=True),
     Column("path", attrgetter("path"), cells.TEXT, 1, is_detail=True),

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
-from commbench.answers.history.steps import ALPHA, Fit, Segment, find_steps
+from commbench.answers.history.steps import ALPHA, Fit, Segment, alpha_of_each, find_steps
 from commbench.answers.history.store import History, Keep
+from commbench.output.text import join_words, list_some
 from commbench.plan.case import Case
 from commbench.stats import Estimate
-from commbench.units import format_GBps
+from commbench.units import format_count, format_GBps
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
@@ -26,6 +27,8 @@ LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
+MOST_CAUSES = 4
+NOTHING = "nothing that is recorded changed then"
 
 
 class FittedSeries(NamedTuple):
@@ -185,15 +188,27 @@ def find_trend(
     return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), history.accepted())
 
 
+def causes_text(change: Change) -> str:
+    """What changed then, in a clause."""
+    texts = []
+    for name, a, b, *_ in change.likely:
+        shown = name.replace("_", " ") if name.islower() else name
+        old, new = (list_some(value.split(", "), 3) for value in (a, b))
+        texts.append(f"{shown} went from {old} to {new}")
+    more = len(texts) - MOST_CAUSES
+    texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
+    return f"{join_words(texts)} then" if texts else NOTHING
+
+
 def _order(run: HistoryRun) -> tuple[str, int]:
     return run.placed, run.id
 
 
 def fit_series(series: Sequence[Series], tolerance: float = TOLERANCE) -> list[FittedSeries]:
     """The series of one system, with their steps."""
-    alpha, fitted = ALPHA / max(1, len(series)), []
-    for each in series:
-        counted = each._replace(points=tuple(point for point in each.points if point.counts))
+    own = [each._replace(points=tuple(p for p in each.points if p.counts)) for each in series]
+    alpha, fitted = alpha_of_each(len(each.points) for each in own), []
+    for each, counted in zip(series, own, strict=True):
         fit = find_steps([point.time for point in counted.points], alpha, tolerance)
         waited = tuple(point for point in each.points if not point.counts)
         fitted.append(FittedSeries(counted, fit, waited))

@@ -14,7 +14,8 @@ Noise. Steps and outliers must not count as noise, so it is estimated from diffe
 that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
 autocorrelation r^k of a process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So
 r = v_2 / v_1 - 1, the variance is s^2 = v_1 / (1 - r), and the mean of n points has the variance
-L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance.
+L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance. Of few points r is hardly known: an
+r of 0.9 by chance makes L 190 times as large as r = 0 does, and hides any step. So r has a limit.
 
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
 There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
@@ -28,7 +29,7 @@ is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
@@ -39,7 +40,7 @@ from commbench.analysis.statistics import Z
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
 ALPHA = 0.01
-"""The probability that a step is found in a series without one."""
+"""The probability that a step is found in a series without one, or in any row of a system."""
 SHORTEST = 3
 """Points of a segment."""
 FEWEST = 2 * SHORTEST
@@ -53,7 +54,6 @@ NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
 LEAST_NOISE = 1e-3
 """A standard deviation of logarithms; a series of rounded times may have none."""
-MOST_CORRELATED = 0.9
 _NORMAL = NormalDist()
 _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP * _NORMAL.pdf(CLIP)
 """The variance of a standard normal variable that is clipped at CLIP."""
@@ -61,7 +61,12 @@ _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP *
 
 def freedom(number: int) -> int:
     """The degrees of freedom of the noise of a series of so many points."""
-    return 7 + number // 12
+    return max(min(number, 10), 7 + number // 12)
+
+
+def most_correlated(number: int) -> float:
+    """The largest autocorrelation that a series of so many points may be found to have."""
+    return min(max(0.5, 1 - 8 / number), 0.9)
 
 
 class Noise(NamedTuple):
@@ -102,6 +107,12 @@ class Step(NamedTuple):
     """The places between which it is with 95 % confidence."""
     ratio: Estimate
     """The new level over the old one."""
+
+
+def alpha_of_each(numbers: Iterable[int]) -> float:
+    """The alpha of each of several series with so many points, for ALPHA for all of them together:
+    by Bonferroni's inequality. Those with too few points have no step and do not count."""
+    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
 
 
 class Fit(NamedTuple):
@@ -151,7 +162,8 @@ def estimate_noise(values: Array) -> Noise:
     is_usual = np.abs(first) <= JUMP * sqrt(_clipped_variance(first))
     second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
     one, two = (_clipped_variance(found) / 2 for found in (first[is_usual], second))
-    correlation = min(max(two / one - 1, 0.0), MOST_CORRELATED) if one > 0 else 0.0
+    most = most_correlated(len(values))
+    correlation = min(max(two / one - 1, 0.0), most) if one > 0 else 0.0
     return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
 
 

@@ -70,6 +70,16 @@ def test_only_what_lasts_is_a_step_and_the_level_returns(
     assert fit.segments[-1].level.value == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize("rows", [1, 130, 1000])
+def test_a_large_step_is_found_however_many_rows_are_beside_it(rows: int) -> None:
+    rng, found = np.random.default_rng(1), 0
+    for _ in range(100):
+        logs = 0.023 * white(rng, 12)
+        logs[8:] += math.log(1.8)
+        found += [step.at for step in find_steps(series(logs), steps.ALPHA / rows).steps] == [8]
+    assert found >= 99
+
+
 @FULL
 def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more() -> None:
     own = share_found(ours, 100, 1000)
