@@ -162,9 +162,8 @@ def _quoted_row(
 ) -> ResultRow:  # fmt: skip
     """The row of the call that the options describe. UsageError where one is missing, or has no
     meaning for the operation, and for an impossible call, such as one of fewer bytes than ranks."""
-    name = operation.name
+    name, useless = operation.name, {"op": op}
     needed: dict[str, Any] = {"ranks": ranks, "size": size, "time": time}
-    useless: dict[str, str | None] = {"op": op}
     if not operation.has_data:
         useless |= {"size": needed.pop("size"), "dtype": dtype}
     for option, value in useless.items():
