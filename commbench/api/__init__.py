@@ -102,7 +102,7 @@ def smoke(
     such as "dp=2,tp=2" in the groups of each of its dimensions.
 
     `timeout` is in seconds, for one collective. `notify` gets a line that says which ranks are
-    started. What does not work is in `operations` and `error` of the result. Raises UsageError or
+    started; these then tell their progress on standard error. What does not work is in `operations` and `error` of the result. Raises UsageError or
     UnavailableError where no rank can be started.
     """
     from commbench.runner.planning import restored_process_state
@@ -113,7 +113,7 @@ def smoke(
         plan = plan_smoke({**given, "nproc_per_node": nproc_per_node})
         ranks = format_count(plan.world_size, f"{plan.backend} rank")
         notify(f"checking {len(plan.operations)} operations with {ranks} on {plan.device}")
-        return run_smoke(plan)
+        return run_smoke(plan, is_silent=notify is ignore)
 
 
 class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):  # type: ignore[misc]

@@ -125,9 +125,9 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     return read_run(tasks[0].folder) if is_reporter else None
 
 
-def run_temporarily(plan: Plan, label: str) -> Run:
-    """Measure a plan on ranks launched here, without progress, and remove its folder: what the
-    smoke test and the doctor measure.
+def run_temporarily(plan: Plan, label: str, *, is_silent: bool = True) -> Run:
+    """Measure a plan on ranks launched here, and remove its folder: what the smoke test and the
+    doctor measure. Unless `is_silent`, the ranks tell their progress.
 
     Raises CommbenchError; its `run` is what was recorded until then.
     """
@@ -138,7 +138,7 @@ def run_temporarily(plan: Plan, label: str) -> Run:
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
         folder = create_folder(Path(parent) / "run")
         try:
-            launch([LaunchTask(plan, label, folder, is_silent=True)], nodes, method)
+            launch([LaunchTask(plan, label, folder, is_silent=is_silent)], nodes, method)
         except CommbenchError as error:
             with suppress(RecordsError):
                 error.run = read_run(folder)

@@ -72,12 +72,12 @@ def plan_smoke(given: dict[str, Any]) -> Plan:
     return replace(plan_run(options).plan, budget_s=BUDGET_S)
 
 
-def run_smoke(plan: Plan) -> SmokeResult:
+def run_smoke(plan: Plan, *, is_silent: bool = True) -> SmokeResult:
     """Measure every operation once; an error that ends the run becomes part of the result."""
     started = time.monotonic()
     error: CommbenchError | None = None
     try:
-        run = run_temporarily(plan, "smoke")
+        run = run_temporarily(plan, "smoke", is_silent=is_silent)
         require_correct(run)
     except CommbenchError as ended:
         error, run = ended, ended.run
