@@ -102,8 +102,8 @@ def smoke(
     such as "dp=2,tp=2" in the groups of each of its dimensions.
 
     `timeout` is in seconds, for one collective. `notify` gets a line that says which ranks are
-    started; these then tell their progress on standard error. What does not work is in `operations` and `error` of the result. Raises UsageError or
-    UnavailableError where no rank can be started.
+    started; these then tell their progress on standard error. What does not work is in `operations`
+    and `error` of the result. Raises UsageError or UnavailableError where no rank can be started.
     """
     from commbench.runner.planning import restored_process_state
     from commbench.runner.smoke import plan_smoke, run_smoke
