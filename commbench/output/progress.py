@@ -44,16 +44,21 @@ during the first minute; later it prints one a minute. WorkBar is drawn again af
 because drawing takes time from the run."""
 
 
+PART = 0.2
+"""Of a launch: what is told of its time must not depend on its first calls alone."""
+
+
 class Work:
     """How much of a run is done, and how long the rest will take."""
 
     def __init__(
         self, launch: int, launches: int, clock: Callable[[], float], done_before: float = 0.0,
-        least: float = 0.0,
+        least: float = 0.0, before_s: float = 0.0,
     ) -> None:  # fmt: skip
         """`done_before`, 0 to 1, is the part of this launch that was done before the clock;
-        `least` is the part of it from which on the time left is told."""
-        self._least = least - 1e-9
+        `least` is the part of it from which on the time left is told; `before_s` is how long the
+        launch before took, 0 where there was none."""
+        self._least, self._before_s = least - 1e-9, before_s
         self._launch, self._launches, self._clock = launch, launches, clock
         self._started = clock()
         self._done = self._done_before = done_before
@@ -77,7 +82,10 @@ class Work:
         done_now = self._done - self._done_before
         if done_now <= max(0.0, self._least) or self.share >= 1:
             return ""
-        left_s = self.elapsed_s / done_now * (self._launches - self._launch - self._done)
+        # The launch before counts as much as PART of this one.
+        part = PART * bool(self._before_s)
+        whole_s = (self.elapsed_s + part * self._before_s) / (done_now + part)
+        left_s = whole_s * (self._launches - self._launch - self._done)
         return f"{about(left_s)} left"
 
 
@@ -171,12 +179,13 @@ def restore_cursor() -> None:
 
 def work_listener(
     launch: int, launches: int, has_cases: bool, done_before: float = 0.0, doing: str = "measuring",
-    least: float = 0.0,
+    least: float = 0.0, before_s: float = 0.0,
 ) -> ProgressListener:  # fmt: skip
     """The listener for one launch of a run that suits this process's standard error. `done_before`,
     0 to 1, is the part of the launch that was done earlier; from `least` more on, the time left is
-    told. `doing` says what the work is."""
-    console, work = Console(stderr=True), Work(launch, launches, time.monotonic, done_before, least)
+    told; `before_s` is how long the launch before took. `doing` says what the work is."""
+    console = Console(stderr=True)
+    work = Work(launch, launches, time.monotonic, done_before, least, before_s)
     if is_terminal(sys.stderr):
         return WorkBar(console, work)
     return WorkLines(console, work, has_cases, doing)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from datetime import datetime
 from math import inf
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
-from commbench.output.progress import ProgressListener, SoakStatus, work_listener
+from commbench.output.progress import PART, ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
 from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
@@ -96,10 +97,14 @@ class Recorder(RunCollector):
         folder = task.folder
         self._folder = folder
         earlier: tuple[Measurement, ...] = ()
+        before_s = 0.0
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
             self.soaked_s = round(samples.soaked_s(run), 6) if header.plan.is_soak else 0.0
+            if run.starts and not header.resumed:
+                last, now = map(datetime.fromisoformat, (run.starts[-1], header.started))
+                before_s = (now - last).total_seconds()
             header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
@@ -117,7 +122,10 @@ class Recorder(RunCollector):
         if not task.is_silent:
             launches = header.plan.launches
             before = self.soaked_s / (header.plan.soak_s or inf)
-            self._progress = work_listener(header.launch, launches, task.is_verbose, before)
+            least = 0.0 if header.plan.is_soak or before_s else PART
+            self._progress = work_listener(
+                header.launch, launches, task.is_verbose, before, least=least, before_s=before_s
+            )
         self._soak = SoakStatus(self.soaked_s, header.plan.soak_s) if header.plan.is_soak else None
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
