@@ -18,7 +18,8 @@ from commbench.analysis import diagnostic_figures as figures
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
-from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
+from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
+from commbench.stats import collect
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -218,6 +219,13 @@ def has_waited(queued_share: float | None) -> bool:
     return (queued_share or 0.0) > MOST_QUEUED
 
 
+def waited_launches(measurement: Measurement) -> list[int]:
+    """The launches in which the ranks of a row waited so long, counted from 1."""
+    launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
+    shares = {n: figures.find_interference(own, ()).queued_share for n, own in launches.items()}
+    return [n for n, share in shares.items() if has_waited(share)]
+
+
 def waited_hint(headers: Iterable[RunHeader | None]) -> str:
     """What to do against that, where it is the same for all these runs."""
     hints = {_waited_hint(header) for header in headers}
@@ -250,7 +258,8 @@ def waited_sentences(
     headers = [*headers]
     modes = dict.fromkeys(h.plan.cpu_mode for h in headers if h and h.plan.device == "cpu")
     if len(modes) > 1:
-        return [f"{WAITED.capitalize()}, an effect of the CPU modes ({list_some([*modes], 5)})."]
+        named = list_some([*modes], 5)
+        return [f"{WAITED.capitalize()}; how long depends on the CPU mode ({named})."]
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
     return [f"{sentence}. {waited_hint(headers)}"]
 

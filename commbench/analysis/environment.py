@@ -165,6 +165,11 @@ def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:
     return compare_recorded(_recorded(began), _recorded(now)) + _compare(first, second)
 
 
+def describe_changes(began: RunHeader, now: RunHeader) -> str:
+    """The same in words: `torch was 2.12.0 and is 2.13.0`; empty where nothing differs."""
+    return "; ".join(f"{each.name} was {each.a} and is {each.b}" for each in changes(began, now))
+
+
 def _compare(
     a: Mapping[str, str], b: Mapping[str, str], missing: str = ""
 ) -> tuple[Difference, ...]:

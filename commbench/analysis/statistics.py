@@ -175,7 +175,9 @@ def median_ci(
     return _interval(batches, _weigh(batches, launches), launches, 0.5, usual_spread)[:2]
 
 
-def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
+def launch_half_width(
+    logs: Sequence[float], usual_spread: float, unusual: float = UNUSUAL
+) -> float:
     """Half the 95 % interval of the mean of values of launches, given as logarithms. One is enough
     where the usual spread is known.
 
@@ -185,11 +187,11 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
         s'^2 = (d0 s0^2 + (k - 1) s^2) / (d0 + k - 1)      half = t(d0 + k - 1) s' / sqrt(k)
 
     The moderated t of Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004).
-    Where s is above 2.6 s0, the launches contradict the usual spread, and d0 = 0.
+    Where s is above `unusual` times s0, the launches contradict the usual spread, and d0 = 0.
     """
     number, mean = len(logs), sum(logs) / len(logs)
     squares = sum((value - mean) ** 2 for value in logs)
-    is_usual = squares <= (number - 1) * (UNUSUAL * usual_spread) ** 2
+    is_usual = squares <= (number - 1) * (unusual * usual_spread) ** 2
     prior = PRIOR_DEGREES if usual_spread and is_usual else 0
     variance = (prior * usual_spread**2 + squares) / (prior + number - 1)
     return launch_factor(number, prior) * sqrt(variance)

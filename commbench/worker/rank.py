@@ -172,10 +172,9 @@ def _start_up(comm: Communicator) -> StartUp | None:
 
 def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
     """Raise UnavailableError where resuming a run would mix two environments."""
-    from commbench.analysis.environment import changes
+    from commbench.analysis.environment import describe_changes
 
-    if before and (changed := changes(before, now)):
-        differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)
+    if before and (differences := describe_changes(before, now)):
         raise UnavailableError(
             f"the run cannot be resumed: {differences}",
             "restore it, or start a new run and use `commbench compare`",

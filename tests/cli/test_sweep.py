@@ -123,7 +123,7 @@ def test_two_environments_are_measured_in_turns_and_checked(
     short = ("--sizes", "1K", "--iters", "6", "--rounds", "2")
     ended = commbench("sweep", "--vary", "python=old,new", *short, "--output", "gate")
     assert ended.code == 0, ended.err
-    assert f"old and new run the same Python: {os.path.realpath(sys.prefix)}\n" in ended.err
+    assert f"old and new run the same Python, {os.path.realpath(sys.prefix)}: only" in ended.err
     assert ended.out.startswith("Sweep of python (old, new): 2 settings, 2 rounds, ")
     against = ("gate/python=new", "--against", "gate/python=old")
     checked = commbench("check", *against, "--max-slowdown", "9900%", "--undecided", "pass")

@@ -23,7 +23,7 @@ from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
-from commbench.stats import FAIL, NOT_MEASURED, OPEN, PASS
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
 
@@ -49,6 +49,8 @@ def advice(gate: GateResult) -> list[str]:
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
+        "likely": gate.outcome == PASS
+        and any(len(result.with_outcome(LIKELY)) > result.checks.passed for result in gate.results),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     levels = (gate.baseline and gate.baseline.levels) or {}

@@ -12,7 +12,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.output.text import join_words
+from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
 from commbench.units import format_share
@@ -44,7 +44,7 @@ def known_causes(found: Comparison) -> list[str]:
     ]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
     waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
-    return [*causes, *_own_waits(rows, a, b), *waited] + [
+    return [*causes, *_own_waits(rows, a, b), *(waited or _turns_that_waited(found))] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
@@ -67,6 +67,19 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
                 f"{other}, in turns with them, {least}: what {name} runs takes the cores, such as "
                 "threads of its own."
             )
+
+
+def _turns_that_waited(found: Comparison) -> list[str]:
+    """In which of the launches in turns ranks waited for a core, of rows that count."""
+    texts = []
+    for side, name in enumerate(distinct_names([found.a, found.b])):
+        rows = [row.samples[side] for row in found.rows if row.samples and row.in_turns]
+        if numbers := sorted({n for row in rows for n in diagnostics.waited_launches(row)}):
+            which = f"launch{'es' * (len(numbers) > 1)} {list_some([*map(str, numbers)], 6)}"
+            texts.append(f"{which} of {name}")
+    if not texts:
+        return []
+    return [f"{diagnostics.WAITED.capitalize()} in {join_words(texts)}: this makes ratios differ."]
 
 
 def launch_notes(found: Comparison) -> list[str]:
@@ -134,8 +147,7 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, h
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
     return (
-        f"More launches will hardly decide this limit: B/A is {value:.2f}, and {number} launches "
-        f"of each run, if they differ as these do, show a change from {1 + shows:.2f} times on. "
-        f"Then they {limits}pass a limit from {5 * passes} % on. Or measure both again on a quiet "
-        "host (`commbench doctor`)."
+        f"More launches will hardly decide this limit. If they differ as these do, and B/A stays "
+        f"{value:.2f}, {number} launches {limits}pass a limit from {5 * passes} % on. Or measure "
+        "both again on a quiet host (`commbench doctor`)."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from math import inf
+from math import inf, log
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -80,6 +80,12 @@ def _answer(found: Comparison) -> list[str]:
     if waited and not is_told:
         words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
+    changed = [each for each in found.pooled if each.verdict in stats.CHANGED]
+    if changed:
+        most = max(changed, key=lambda each: abs(log(each.ratio.value)))
+        a, b = distinct_names([found.a, found.b])
+        takes = cells.takes_text(most.ratio, b, a)
+        text += f" Most: {_range_label(found)(most)}: {takes}{most.verdict}."
     return [*causes, text, *_single_rows(found)]
 
 

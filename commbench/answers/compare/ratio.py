@@ -280,6 +280,11 @@ def find_ratio(row: ComparedRow, fraction: float = 0.5) -> Estimate | None:
     return found and (pair_launches([row], fraction) or found)
 
 
+_UNUSUAL = 1.6
+"""Where the ratios of a row differ by so many times more than those of the median row of its runs,
+they alone count: by chance, that is so in 5 % of the rows (chi-square, 3 to 6 launches)."""
+
+
 def pair_launches(
     rows: Sequence[ComparedRow], fraction: float, weights: Sequence[float] = (1.0,)
 ) -> Estimate | None:
@@ -299,7 +304,7 @@ def pair_launches(
         return None
     usual = max(sqrt(2) * usual_launch_spread(rows[0].a.backend), rows[0].runs[0].spread)
     means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    value, half = sum(means) / number, statistics.launch_half_width(means, usual)
+    value, half = sum(means) / number, statistics.launch_half_width(means, usual, _UNUSUAL)
     return Estimate(exp(value), exp(value - half), exp(value + half))
 
 

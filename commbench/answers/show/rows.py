@@ -142,7 +142,7 @@ class Kind(NamedTuple):
     title: str
     rows: Sequence[ResultRow]
     curve: CurveSummary
-    """Of the rows that count; of all where none does."""
+    """Of the rows that count; of all with right results where none does."""
     mark: str
     """Says that none counts."""
 
@@ -158,9 +158,10 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
     titles = short_titles({title: rows[0].case for title, rows in kinds.items()}, ("group_ranks",))
     found = []
     for title, rows in kinds.items():
-        counted = [row for row in rows if row.time and not _mark(row)]
+        right = [row for row in rows if row.time and row.measurement.status == OK]
+        counted = [row for row in right if not _mark(row)]
         mark = "" if counted else max(map(_mark, rows))
-        found.append(Kind(titles[title], rows, summarise_curve(counted or rows), mark))
+        found.append(Kind(titles[title], rows, summarise_curve(counted or right), mark))
     return found
 
 
@@ -190,8 +191,10 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
-    """The row of the highest bus bandwidth; those whose ranks waited for a core do not count."""
-    known = (row for row in rows if row.busbw and not has_waited(row.queued_share))
+    """The row of the highest bus bandwidth; those whose ranks waited for a core do not count, nor
+    those with wrong results."""
+    right = (row for row in rows if row.busbw and row.measurement.status == OK)
+    known = (row for row in right if not has_waited(row.queued_share))
     return max(known, key=lambda row: row.busbw or 0.0, default=None)
 
 
@@ -220,8 +223,9 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         if len(peaks) == 1:
             return f"{title} of {size} takes {time}."
         return f"The least time of {size} is {time}: {title}."
-    busbw = cells.bandwidth_with_interval_text(busbw_of(row))
-    return f"The highest bus bandwidth is {busbw}: {title} at {size}."
+    busbw, (low, high) = busbw_of(row), (busbw_of(row) or Estimate(0.0)).ends
+    told = cells.bandwidth_with_interval_text(busbw) + ", too noisy to rely on" * (high > 3 * low)
+    return f"The highest bus bandwidth is {told}: {title} at {size}."
 
 
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:

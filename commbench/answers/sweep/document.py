@@ -224,10 +224,11 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
         return text if slower else UNDECIDED
     pooled = ranking.pool_settings(points, result.sweep.tolerance)
     if verdict == UNDECIDED and not slower:
-        widest = max(each.pooled.ratio for each in pooled)
-        times = f"{write(widest)} times between the settings"
-        noisy = cells.TOO_NOISY_TO_COMPARE
-        return f"{UNDECIDED}, {noisy if cells.is_too_noisy(widest) else times}"
+        widest = max(pooled, key=lambda each: each.pooled.ratio)
+        a, b = (result.names[each] for each in (widest.against, widest.setting))
+        if cells.is_too_noisy(widest.pooled.ratio):
+            return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE}"
+        return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
     for some in filter(None, (slower[:1], slower[1:])):
         if ratios := [each.pooled.ratio for each in pooled if each.setting in some]:
             who = result.names[some[0]] if len(some) == 1 else "the others"

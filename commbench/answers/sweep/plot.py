@@ -16,7 +16,7 @@ from commbench.answers.sweep.document import MOST_NAMED, range_sentences
 from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
-from commbench.stats import SLOWER, UNDECIDED, collect, ratio, spread_evenly
+from commbench.stats import SLOWER, UNDECIDED, collect, spread_evenly
 from commbench.views import pictures
 from commbench.views.cells import ratio_text
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
@@ -130,18 +130,12 @@ def _sides(
 ) -> list[Side]:
     """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
     sides, first = [], result.sweep.settings[0]
-    firsts = {p.size_bytes: p.rows[0].estimate for p in points if p.rows[0]}
+    sized = [point for point in points if point.size_bytes]
     for setting in settings:
-        own = [
-            (point.size_bytes, each)
-            for point in points if point.size_bytes
-            for each in point.by_time if each.setting == setting
-        ]  # fmt: skip
-        ratios = [
-            (size, found) for size, each in own
-            if setting != first and (found := ratio(each.time, firsts.get(size)))
-        ]  # fmt: skip
-        sides.append(Side(result.names[setting], [(s, each.time) for s, each in own], ratios))
+        times = [(p.size_bytes, e.time) for p in sized for e in p.by_time if e.setting == setting]
+        rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
+        ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
+        sides.append(Side(result.names[setting], times, ratios))
     return sides
 
 

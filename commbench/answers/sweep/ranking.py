@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
-from commbench.analysis.diagnostic_figures import find_interference
-from commbench.analysis.diagnostics import WAITED, has_waited
+from commbench.analysis.diagnostics import WAITED, has_waited, waited_launches
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
@@ -60,9 +59,7 @@ class SettingTime(NamedTuple):
     def waited_rounds(self) -> list[int]:
         """In which rounds ranks waited for a core too long, where that is not so of all together;
         counted from 1."""
-        rounds = stats.collect((b.launch + 1, b) for b in self.row.measurement.batches)
-        shares = {n: find_interference(own, ()).queued_share for n, own in rounds.items()}
-        return [] if self.waited else [n for n, share in shares.items() if has_waited(share)]
+        return [] if self.waited else waited_launches(self.row.measurement)
 
     @property
     def time(self) -> stats.Estimate:
@@ -292,6 +289,13 @@ def pool_two(
 ) -> list[pooling.PooledRatio]:
     """The time under b over that under a, of points of one kind by ascending size, for each range
     of sizes in which it does not change."""
+    return pooling.pool_kind(compare_two(points, a, b, tolerance), tolerance)
+
+
+def compare_two(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> list[comparing.ComparedRow]:
+    """The same of each point that both have measured, and whose ratio is known."""
     times = [{each.setting: each for each in point.by_time} for point in points]
     both = [(own[a], own[b]) for own in times if a in own and b in own]
     if not both:
@@ -299,7 +303,7 @@ def pool_two(
     facts = comparing.find_facts(*(each.run for each in both[0]))
     kind = points[0].kind
     rows = [compare_rows(kind, x.row, y.row, tolerance, facts) for x, y in both]
-    return pooling.pool_kind([row for row in rows if row.ratio], tolerance)
+    return [row for row in rows if row.ratio]
 
 
 _COLUMNS = (

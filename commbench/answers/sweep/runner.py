@@ -26,6 +26,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench import errors
+from commbench.analysis.environment import describe_changes
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
@@ -174,7 +175,8 @@ def run_missing_rounds(
     """Run every round that has no complete run yet, and add it to `rounds`.
 
     A round that fails is kept as a failure, and the others are run; a setting that this environment
-    cannot measure at all, or that loses ranks again, is not tried again. Raises Interrupted.
+    cannot measure at all, or that loses ranks again, is not tried again. Raises Interrupted, and
+    UnavailableError where the environment of a setting changed: that round does not count.
     """
     order = swept.order_rounds(sweep.settings, sweep.rounds, sweep.seed)
     total, before = len(order), len(rounds)
@@ -202,6 +204,13 @@ def run_missing_rounds(
         more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
         code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := read_complete(attempt):
+            earlier_runs = (known for (own, _), known in rounds.items() if own == setting)
+            if changed := describe_changes(next(earlier_runs, run).header, run.header):
+                attempt.rename(attempt.with_name(f"other-{attempt.name}"))
+                raise errors.UnavailableError(
+                    f"{head} ran in another environment than the rounds before: {changed}",
+                    "restore it and resume the sweep, or start a new one",
+                )
             rounds[setting, number] = run
         lost[setting] += code == errors.RankError.exit_code
         if code in PERMANENT or lost[setting] == MOST_LOST:

@@ -167,7 +167,8 @@ def require_interpreters(
             )
             same = [other for other, prefix in found.items() if prefix == ended.stdout]
             if same:
-                notify(f"{same[0]} and {value} run the same Python: {ended.stdout.strip()}")
+                own = f"{ended.stdout.strip()}: only variables that they set can differ"
+                notify(f"{same[0]} and {value} run the same Python, {own}")
             found[value] = ended.stdout
         except OSError as error:
             why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"

@@ -302,10 +302,9 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
     [
         (1.05, "18%", "More launches that differ as these do will decide this limit: continue both "
          "in turns: `"),
-        (1.2, "20%", "More launches will hardly decide this limit: B/A is 1.20, and 6 launches of "
-         "each run, if they differ as these do, show a change from 1.10 times on. Then they fail a "
-         "limit below 5 %, and pass a limit from 35 % on. Or measure both again on a quiet host "
-         "(`commbench doctor`)."),
+        (1.2, "20%", "More launches will hardly decide this limit. If they differ as these do, and "
+         "B/A stays 1.20, 6 launches fail a limit below 5 %, and pass a limit from 35 % on. Or "
+         "measure both again on a quiet host (`commbench doctor`)."),
     ],
 )  # fmt: skip
 def test_the_advice_says_first_whether_more_launches_decide(
