@@ -182,6 +182,23 @@ def test_a_complete_sweep_gets_more_rounds_and_a_plot(
     assert len(pictures) == 2 and set(pictures) == {b"\x89PNG"}
 
 
+def test_a_round_in_another_environment_does_not_count(
+    commbench: Commbench, swept: tuple[Ended, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(swept[1] / "swept", tmp_path / "swept")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    ended = commbench("sweep", "--resume", "swept", "--rounds", "3")
+    assert ended.code == 3, ended.err
+    assert "another environment than the rounds before: OMP_NUM_THREADS was" in (
+        " ".join(ended.err.split())
+    )
+    (other,) = (tmp_path / "swept").glob("*/other-round-3")
+    assert not (other.parent / "round-3").exists()
+    monkeypatch.undo()
+    assert commbench("sweep", "--resume", "swept").code == 0
+    assert commbench("check", str(other.parent), "--max-time", "9s").code == 0
+
+
 def test_ctrl_c_names_the_line_that_resumes(tmp_path: Path) -> None:
     process = start_command(
         tmp_path, "sweep", "--vary", "cpu-mode=quiet,plain", "--sizes", "1K", "--iters", "1000000",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -504,3 +505,13 @@ def test_of_rows_that_were_cut_off_it_is_said_which_were_checked() -> None:
     (measured,) = (t for t in document(ShownRun(stopped)).answer if "cases were" in t)
     assert measured.startswith("4 of 4 cases were measured, 3 of them only in part (cut off)")
     assert measured.endswith("of 1 were checked and are correct, those of 3 were not checked.")
+
+
+def test_no_answer_has_the_bandwidth_of_wrong_results(tmp_path: Path) -> None:
+    for right, said in ((1 << 14, "at 16 KiB"), (0, "")):
+        wrong = dict.fromkeys({1 << 10, 1 << 14, 1 << 18, 1 << 20} - {right}, "wrong")
+        run = synthetic_run(tmp_path / str(right), "r", lambda _: steady(1e-4), statuses=wrong)
+        shown = commbench.load(run).text()
+        assert ("The highest bus bandwidth is" in shown, said in shown) == (bool(said), True)
+        (summary,) = re.findall(r"(?m)^  all_reduce  .*", shown)
+        assert (said[3:] in summary, "1 MiB" in summary) == (True, False)
