@@ -55,7 +55,7 @@ def case_of_kind(kind: tuple[Any, ...]) -> Case:
     return Case(index=0, size_bytes=0, count=0, **dict(zip(_FIELDS, kind, strict=True)))
 
 
-def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: int) -> str:
+def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: float) -> str:
     """The names of some rows of `every` row: cases, or named tuples of columns of results.csv.
 
     What makes the text longer than `longest` characters is counted: `all_reduce 1K-64K; 3 more

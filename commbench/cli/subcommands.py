@@ -13,7 +13,7 @@ from commbench.cli.commands import Show
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
-from commbench.output.text import fill
+from commbench.output.text import fill, list_some
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.groups import parse_mesh
 from commbench.plan.workload import TOTALS, Workload
@@ -96,7 +96,12 @@ def history_forget(runs: list[str], **given: Any) -> None:
     commbench history forget trial   all runs of this label
     commbench history forget --node node7
     """
-    print_result(f"{format_count(len(api.history.forget(*runs, **given)), 'run')} removed")
+    found = api.history.forget(*runs, **given)
+    nodes, labels = (
+        list_some([*dict.fromkeys(names)], 4)
+        for names in ([run.system.node for run in found], [run.label for run in found])
+    )
+    print_result(fill(f"{format_count(len(found), 'run')} of {nodes} removed: {labels}"))
 
 
 def model_fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:

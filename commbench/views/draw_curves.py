@@ -231,7 +231,7 @@ def _set_across(axes: Axes, across: pictures.Axis, places: Sequence[float], widt
             return
         at = pictures.every_nth(
             [(place - places[0]) / span * width for place in places],
-            [pictures.widest([across.text(place)]) for place in places],
+            [pictures.widest(across.text(place).split("\n")) for place in places],
         )
         axes.set_xticks([places[n] for n in at], [across.text(places[n]) for n in at])
         return

@@ -151,7 +151,7 @@ def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list
     ]
     lines = [*title, *head]
     for label, rows in groupby(zip(labels or [""] * len(body), body, strict=True), itemgetter(0)):
-        lines += [f"  {label}"] if label else []
+        lines += [fill(label, "  ", "    ")] if label else []
         lines += [line for _, found in rows for line in found]
     return [*lines, *more]
 
@@ -186,7 +186,8 @@ def _rooms(filled: Sequence[Filled]) -> list[int]:
 def _wrap(cell: str, room: int) -> list[str]:
     import textwrap
 
-    wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
-    # A line may end after "+" in a long name, and after "/" in a path, but not in a unit.
-    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w[+/])(?<!GB/)(?=\w))")
+    wrapper = textwrap.TextWrapper(room, subsequent_indent="  ")
+    # A line may end after "+" in a long name, after "/" in a path, but not in a unit, and after a
+    # hyphen only in a word that is longer than a line.
+    wrapper.wordsep_re = re.compile(r"([ ]+|(?<=\w[+/])(?<!GB/)(?=\w))")
     return wrapper.wrap(clean(cell)) or [""]

@@ -157,6 +157,11 @@ def test_list_shows_the_newest_run_first_and_show_alone_prints_it(
     newest = commbench("show")
     assert (newest.code, newest.out.splitlines()[0]) == (0, "two")
     assert commbench("report", "--format=markdown").out.startswith("# two")
+    long = "nightly-of-the-large-cluster-that-has-8-gpus"
+    synthetic_run(tmp_path / "results" / "20261119", long)
+    lines = commbench("list", COLUMNS="80").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(re.match(r"  20261119 +nightly-[a-z-]*- +all_reduce", line) for line in lines)
     synthetic_run(tmp_path / "results" / "20261122-060001-log", "log", started="")
     listed = commbench("list", TZ="UTC")
     assert listed.out.splitlines()[6].startswith("  20261122-060001-log ")

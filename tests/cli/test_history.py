@@ -92,12 +92,14 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
     # With the accepted run its level is gone.
     (where / "forgotten.sqlite").write_bytes((where / "results/history.sqlite").read_bytes())
     db = ("--db", "forgotten.sqlite")
-    assert run_commbench(where, "history", "forget", number, *db).out == "1 run removed\n"
+    assert run_commbench(where, "history", "forget", number, *db).code == 0
     assert run_commbench(where, "check", str(same), "--against", "history", *db).code == 1
     typo = run_commbench(where, "check", "same", "--against", "history", "--node", "nope")
     assert typo.code == 2 and "has no run of 'nope'" in typo.err
     assert "hint: choose one of its nodes: " in typo.err
     none = run_commbench(where, "check", "same", "--against", "history", "--db", "none.sqlite")
+    assert none.code == 6 and "error: there is no history none.sqlite\n" in none.err
+    none = run_commbench(where / "same", "check", ".", "--against", "history")
     assert none.code == 7 and "NO VERDICT" in none.out
 
 
@@ -110,9 +112,10 @@ def test_points_are_exported_and_runs_forgotten(where: Path) -> None:
     assert float(rows[0]["time_s"]) == pytest.approx(1024e-9, rel=0.2)
     copied = where / "copied.sqlite"
     copied.write_bytes((where / "results" / "history.sqlite").read_bytes())
-    db = ("--db", "copied.sqlite")
-    assert run_commbench(where, "history", "forget", "3", *db).out == "1 run removed\n"
-    assert run_commbench(where, "history", "forget", "nightly", *db).out == "23 runs removed\n"
+    db, one = ("--db", "copied.sqlite"), "1 run of node1 removed: nightly\n"
+    assert run_commbench(where, "history", "forget", "3", *db).out == one
+    others = run_commbench(where, "history", "forget", "--node", "node1", *db).out
+    assert others == "23 runs of node1 removed: nightly\n"
     assert run_commbench(where, "history", "list", *db).out.splitlines()[2].startswith("0 runs")
 
 

@@ -97,9 +97,9 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
     node = f" --node {quote(gate.baseline.node)}" if gate.baseline and gate.baseline.node else ""
-    add = f"`commbench history add {run}{node}{_db(gate)}` adds this run,"
+    add = f"`commbench history add {run}{node}{_db(gate)}` adds this run."
     if gate.baseline and gate.baseline.has_run:
-        add = "This run is in the history;"
+        add = "This run is in the history already."
     case, of_worst = gate.worst and gate.worst.case, ""
     if case:
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""

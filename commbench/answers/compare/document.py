@@ -203,7 +203,7 @@ P5_COLUMNS = tuple(
     for heading, unit in (("p5\nB/A", cells.RATIO), ("p5 95 %\ninterval", cells.RATIO_INTERVAL))
 )
 SIDE_COLUMNS = (
-    Column("", itemgetter(0), cells.TEXT),
+    Column("", itemgetter(0), cells.TEXT, is_wrapped=True),
     Column("run", lambda side: side[1].name, cells.TEXT, 8, is_wrapped=True),
     Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),

@@ -29,7 +29,8 @@ from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK
 from commbench.stats import Estimate, student_quantile
-from commbench.units import format_count, format_rough_percent
+from commbench.units import format_count
+from commbench.views.cells import ratio_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
@@ -127,14 +128,14 @@ def _slower_note(
     to accept it: from the first run that does not count and the ratio of each row."""
     firsts = Counter(run for run, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-    slower, db = span(format_rough_percent, [ratio - 1 for _, ratio in found]), db_option(path)
+    slower, db = span(ratio_text, [ratio for _, ratio in found]), db_option(path)
     causes = [
         f"; {causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
     ]  # fmt: skip
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
-        f"since then {format_count(len(found), 'row')} took {slower} longer"
+        f"since then {format_count(len(found), 'row')} took {slower} times as long"
         f"{''.join(causes[:1])}. `commbench history accept {first.id}{db}` makes that usual."
     )
 

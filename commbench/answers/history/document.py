@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from math import exp, hypot, log
+from functools import partial
+from math import exp, hypot, inf, log
 from operator import attrgetter
 
 from commbench.analysis.columns import KEY
@@ -20,6 +20,7 @@ from commbench.answers.history.history import Change, FittedSeries, Trend, cause
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
 from commbench.output.text import list_some, span
+from commbench.plan.case import Case
 from commbench.results.schema import RunHeader
 from commbench.stats import CHANGED, TOLERANCE, Estimate, around, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
@@ -44,15 +45,15 @@ def document(trend: Trend) -> Document:
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
-    judged = sum(each.fit.noise is not None for each in trend.series)
+    judged = len(_judged(trend))
     slower = [*_slower_since(trend)]
     if judged and not (answer or slower):
         answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
     answer += slower
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
-        sizes = span(format_rough_percent, least)
-        by_row = ", by row," * (" to " in sizes)
-        answer.append(f"A step of {sizes}{by_row} would show {LATER} runs after it.")
+        size, *most = span(format_rough_percent, least).split(" to ")
+        by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
+        answer.append(f"With {LATER} more runs, a step of {size} would show{by_row}.")
     answer += _unknown(trend)
 
     def level_since(f: FittedSeries) -> str:
@@ -60,7 +61,8 @@ def document(trend: Trend) -> Document:
 
     since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
     columns = (since, *CHANGE_COLUMNS)
-    changes = Table("What changed", columns, trend.changes, lambda c: rows_of(c, trend), "rows")
+    names = partial(rows_of, trend=trend, longest=inf)
+    changes = Table("What changed", columns, trend.changes, names, "rows")
     since = Column("since (UTC)", level_since, cells.TEXT, 6)
     of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
     known = [each for each in trend.series if each.last.level]
@@ -109,12 +111,13 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         if slow and points[-slow].run.placed > trend.accepted.get(each.series.system, ""):
             rows.append((each.case, slow))
     if rows:
-        names = name_rows([case for case, _ in rows], [e.case for e in trend.series], LONGEST)
+        cases = [case for case, _ in rows]
+        names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
         runs = span(str, [slow for _, slow in rows])
-        last = "run" if runs == "1" else f"{runs} runs"
+        last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         yield (
-            f"Slower in the last {last}, too few or too noisy for a step: {names}. A check leaves "
-            "that out of the usual level."
+            f"Slower in the last {last}, too few or too noisy for a step: {names}. A check does "
+            f"not count {these} as usual."
         )
 
 
@@ -163,10 +166,16 @@ def _level_text(found: FittedSeries) -> str:
     return f"after {format_count(SHORTEST - found.last.number, 'more run')}"
 
 
-def rows_of(change: Change, trend: Trend) -> str:
+def rows_of(change: Change, trend: Trend, longest: float = LONGEST) -> str:
     """The names of the rows of a change."""
-    every = [each.case for each in trend.series if each.series.system == change.system]
-    return name_rows([step.case for step in change.steps], every, LONGEST)
+    return name_rows([s.case for s in change.steps], _judged(trend, change.system), longest)
+
+
+def _judged(trend: Trend, *systems: System) -> list[Case]:
+    """The rows that have enough runs for a step, of all systems or of these. Ranges of sizes in
+    names are among them."""
+    own = (f for f in trend.series if not systems or f.series.system in systems)
+    return [found.case for found in own if found.fit.noise]
 
 
 def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
@@ -216,20 +225,18 @@ VIEW = View(document, schema=1)
 
 
 def pictures(trend: Trend) -> Iterator[plot.Picture]:
-    """The times of rows over the time of their runs: of those with the largest steps, else of the
-    first ones."""
+    """The times of rows over their runs, in order and equally spaced: of those with the largest
+    steps, else of the first ones."""
     shown = [each for each in trend.series if each.last.level]
     shown.sort(key=lambda f: -max((abs(s.ratio.value - 1) for s in f.fit.steps), default=0))
     if not shown:
         return
-    times = [run.time for run in trend.runs]
-    is_short = (times[-1] - times[0]).days < 2
-    form = short_form(times, "%H:%M" if is_short else "%Y-%m-%d")
-    across = plot.Axis(
-        lambda at: f"{datetime.fromtimestamp(at, timezone.utc):{form}}",
-        f"{times[0]:%Y-%m-%d}, UTC" if is_short else "UTC", is_log=False,
-    )  # fmt: skip
-    panels = [_panel(each, across) for each in shown[:MOST_PANELS]]
+    runs = collect((run.system, run) for run in trend.runs)
+    axes = {system: _axis(own) for system, own in runs.items()}
+    panels = [
+        _panel(each, runs[each.series.system], axes[each.series.system])
+        for each in shown[:MOST_PANELS]
+    ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
     description = " ".join(texts) or "No row has a step."
@@ -238,8 +245,20 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     )  # fmt: skip
 
 
-def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
-    places = [point.run.time.timestamp() for point in found.series.points]
+def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
+    """The axis of runs by their places in this order."""
+    times = [run.time for run in runs]
+    form, years = short_form(times, "%Y-%m-%d"), sorted({f"{time:%Y}" for time in times})
+    form = form if years[1:] else form.removeprefix("%Y-")
+    return plot.Axis(
+        lambda at: f"run {runs[int(at)].id}\n{times[int(at)]:{form}}",
+        f"runs in their order, {' to '.join([*years[:1], *years[1:][-1:]])} (UTC)", is_log=False,
+    )  # fmt: skip
+
+
+def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) -> plot.Curves:
+    order = {run.id: place for place, run in enumerate(every)}
+    places = [order[point.run.id] for point in found.series.points]
     known = [(part, part.level) for part in found.fit.segments if part.level]
     unit = 1 / known[0][1].value
     times = [point.time.scaled(unit) for point in found.series.points]
@@ -255,7 +274,7 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
-    return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)
+    return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=2.0)
 
 
 # What a check against it says.

@@ -76,12 +76,10 @@ def db_option(path: Path) -> str:
 
 @contextmanager
 def open_history(path: str | Path | None) -> Iterator[History | None]:
-    """A history to read; None for one that does not exist or has no run yet. Raises RecordsError
-    where the folder of a path does not exist."""
+    """A history to read; None for one that has no run yet, or for that of HISTORY where it does not
+    exist. Raises RecordsError for a path that does not exist."""
     found = Path(path) if path else HISTORY
-    if path and not path_exists(found.parent):
-        raise RecordsError(f"there is no folder {found.parent}", "check the path of --db")
-    if not path_exists(found) or (is_file(found) and not found.stat().st_size):
+    if not (path or path_exists(found)) or (is_file(found) and not found.stat().st_size):
         yield None
         return
     with History(found) as history:

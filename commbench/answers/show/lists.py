@@ -265,7 +265,7 @@ def _what(run: StoredRun) -> str:
 
 RUN_COLUMNS = (
     Column("folder", lambda run: run.folder.name, TEXT, 9),
-    Column("label", lambda run: run.label, TEXT, 8),
+    Column("label", lambda run: run.label, TEXT, 8, is_wrapped=True),
     Column("started", _started, TEXT, 5),
     Column("what", _what, TEXT, 7, is_wrapped=True),
     Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 8),

@@ -136,8 +136,8 @@ def test_other_files_are_refused_and_not_changed(tmp_path: Path) -> None:
     for path in (empty, tmp_path / "missing"):
         with pytest.raises(RecordsError, match="there is no"):
             History(path)
-        with open_history(path) as found:
-            assert found is None
+    with open_history(empty) as found:
+        assert found is None
     with History(empty, is_written=True) as made:
         made.add(made_run(0))
 

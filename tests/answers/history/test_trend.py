@@ -4,6 +4,8 @@ then."""
 from __future__ import annotations
 
 import json
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,7 @@ def test_an_outlier_is_no_change(history: History) -> None:
     trend = find_trend(history)
     assert not trend.changes
     assert trend.text().splitlines()[4] == "None of 5 rows became slower or faster."
-    assert trend.text().splitlines()[5].startswith("A step of 8.7 % would show 6 runs")
+    assert trend.text().splitlines()[5].startswith("With 6 more runs, a step of 8.7 % would show.")
 
 
 def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:
@@ -108,17 +110,39 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     assert len(found["series"][0]["points"]) == RUNS
     trend.plot(tmp_path / "history.svg")
     drawn = (tmp_path / "history.svg").read_text()
-    assert "over its first level" in drawn and drawn.count("2026-09-01") >= 5
+    assert "over its first level" in drawn and drawn.count("run 40") >= 5
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "labels", "years"),
+    [
+        (25, ["run 1\n09-01 00:00:00", "run 3\n09-01 00:00:25"], "2026"),
+        (3600, ["run 1\n09-01 00:00", "run 3\n09-01 01:00"], "2026"),
+        (86400, ["run 1\n09-01", "run 3\n09-02"], "2026"),
+        (10 * 86400, ["run 1\n2026-09-01", "run 3\n2026-09-11"], "2026 to 2027"),
+    ],
+)
+def test_a_picture_has_the_runs_of_a_system_in_order_and_equally_spaced(
+    history: History, apart_s: int, labels: list[str], years: str
+) -> None:
+    now = BEGIN + timedelta(days=1000)
+    for number in range(14):  # the last one comes late
+        for later_s, node in enumerate("ab"):
+            at_s = (number + (number == 13)) * apart_s + later_s
+            history.add(made_run(at_s / 86400, cases=1), node, now)
+    (picture,) = pictures(find_trend(history))
+    first, second = picture.panels
+    assert [place for place, _ in first.series[0].points] == [*range(14)]
+    assert [place for place, _ in second.series[0].points] == [*range(14)]
+    assert [first.across.text(place) for place in (0, 1)] == labels
+    assert second.across.text(13).startswith("run 28\n")
+    assert first.across.name == f"runs in their order, {years} (UTC)"
 
 
 def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
     for number in range(RUNS):
         history.add(made_run(number / 86400 * 25, 1.2 if number >= STEP else 1.0))
     trend = find_trend(history)
-    (picture,) = pictures(trend)
-    points = picture.panels[0].series[0].points
-    labels = [picture.panels[0].across.text(place) for place, _ in points]
-    assert len({*labels}) == RUNS and labels[:3] == ["00:00:00", "00:00:25", "00:00:50"]
     page = trend.text("html")
     assert sentence(only_change(trend), trend).startswith("At 2026-09-01 00:08:20 all_reduce")
     assert page.count(">2026-09-01 00:08:20<") >= 2
@@ -128,13 +152,41 @@ def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=16)
     said = " ".join(find_trend(history).text().split())
     assert "Slower in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K." in said
-    assert "None of" not in said
+    assert "A check does not count these runs as usual." in said and "None of" not in said
     commbench.history.accept(15, db=history.path)
     assert "for a step:" not in find_trend(history).text()
     commbench.history.accept(1, db=history.path)
     assert "for a step:" in find_trend(history).text()
     history.forget(history.runs()[14:])
     assert "for a step:" not in find_trend(history).text()
+
+
+def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> None:
+    fill(history, lambda day: (1.0, 1.3)[day >= 8] if day < 14 else 1.8, number=16)
+    sizes = [1536, 2560, 3584]
+    run = made_run(17, cases=3)
+    history.add(run._replace(rows=[
+        row._replace(size_bytes=size) for row, size in zip(run.rows, sizes, strict=True)
+    ]))  # fmt: skip
+    said = " ".join(find_trend(history).text().split())
+    assert "all_reduce 1K-5K became 1.28 times" in said
+    assert "Slower in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K." in said
+
+
+def test_a_table_names_all_rows(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for day, each in enumerate(noise(number=24)):
+        run = made_run(day, each, cases=40)
+        history.add(run._replace(rows=[
+            row._replace(**{name: 2 * getattr(row, name) for name in TIMES})
+            if day >= 12 and number % 2 else row for number, row in enumerate(run.rows)
+        ]))  # fmt: skip
+    text = find_trend(history).text()
+    said, table = text[: text.index("Level since")].split("What changed")
+    assert "more rows became" in " ".join(said.split()) and "more row" not in table
+    names = [f"{size}K" for size in range(2, 41, 2)]
+    assert f"all_reduce {', '.join(names)}" in " ".join(table.split())
+    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_the_list_of_runs_fits_80_columns(
@@ -177,6 +229,9 @@ def test_rows_that_changed_by_other_factors_are_not_averaged(
         ]))  # fmt: skip
     text = " ".join(find_trend(history).text().split())
     assert said in text
+    assert re.search(
+        r"step of [\d.]+ % would show in the clearest row, one of [\d.]+ % in the l", text
+    )
     table = text[text.index("What changed") : text.index("Level since")]
     assert (" 1.95 to 3.90 9 nothing" in table) == (second == 4.0)
     assert (" … " in table) == (second == 2.0)
