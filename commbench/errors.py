@@ -84,7 +84,7 @@ class UsageError(CommbenchError):
             for option, given in options.items()
             if type(given) in (str, int, float, list, tuple, dict)
             and str(self.value)
-            in (*map(str, _parts(given)), *re.split("[][{}(),:=' ]+", str(given)))
+            in (*map(str, _parts(given)), *filter(None, re.split("[][{}(),:=' ]+", str(given))))
         ]
         if self.value is not None and len(found) == 1:
             self.begin_with(*found[0])

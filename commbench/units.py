@@ -118,7 +118,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
-        trouble = "have an empty item" if "," in whole else "are empty"
+        trouble = "has an empty item" if "," in whole else "has no size"
         raise wrong_value(whole, trouble, "write for example 8,1K,1M-1G", "sizes")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
@@ -295,6 +295,8 @@ def _exponent(value: float) -> int:
 
 def _time_unit(seconds: float) -> tuple[str, float]:
     """The unit of a time, and what seconds are multiplied by for it."""
+    if 0 < seconds < 99.5e-9:  # two decimals of microseconds are too few
+        return "ns", 1e9
     if seconds < 0.9995:
         return ("us", 1e6) if seconds < 999.5e-6 else ("ms", 1e3)
     return "s", 1.0

@@ -199,6 +199,7 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
             is_given = argument in named and argument not in names[: code.co_posonlyargcount]
             if argument not in usual and not is_given:
                 needed = " and ".join(n for n in places if n not in usual and n != "self")
+                needed += ", a path, a label or a Run" * (annotations.get(argument) == "AnyRun")
                 raise UsageError(f"{name} needs {argument}", f"give {needed}: see {lists}")
 
     @wraps(function)

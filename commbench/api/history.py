@@ -141,7 +141,7 @@ def forget(
 ) -> list[HistoryRun]:
     """Remove runs from a history: by their number or label, or all of a `node`. Returns them."""
     if bool(runs) == bool(node):
-        raise UsageError("which runs are forgotten?", "name runs, or one --node")
+        raise UsageError("forget takes either runs or one --node", "give one of both")
     with _open(db) as history:
         known = history.runs(node or "")
         found = {} if runs else {run.id: run for run in known}

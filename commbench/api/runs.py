@@ -47,6 +47,13 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
     __slots__ = ()
 
+    def __new__(cls, *fields: Any, **named: Any) -> Run:
+        """`commbench.load` reads one; UsageError where fields are missing."""
+        if len(fields) + len(named) < 4:
+            name = next(iter(fields), "LABEL")
+            raise UsageError("Run(...) reads no run", f"write commbench.load({name!r})")
+        return super().__new__(cls, *fields, **named)
+
     @property
     def rows(self) -> Sequence[Row]:
         """A row per case. `time`, `busbw` and `algbw` are Estimates in seconds and bytes/s: `value`
@@ -86,17 +93,21 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         return VIEW.write(shown, format, verbose).rstrip("\n")
 
     def matrices(self) -> list[RankMatrix]:
-        """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
-        without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
-        from commbench.answers.pairs.matrix import pair_matrices
+        """The values of pairs of ranks, a matrix for each kind of call and size. In a matrix,
+        `values` has seconds or bytes/s by (from, to). Raises UsageError for a run without pairs."""
+        from commbench.answers.pairs.matrix import has_matrix, pair_matrices
 
-        return pair_matrices(self)
+        if not (found := pair_matrices(self)) and not has_matrix(self.header.plan):
+            raise UsageError(f"{self.name} has no pairs", "`commbench pairs` measures them")
+        return found
 
     def replay(self, peak: str | None = None) -> ReplayResult:
-        """The steps of a replay: what each took in the trace, and takes here, in seconds; empty for
-        another run. `peak` is a speed such as "450GB/s"."""
+        """The steps of a replay: what each took in the trace, and takes here, in seconds. `peak` is
+        a speed such as "450GB/s". Raises UsageError for another run."""
         from commbench.answers.replay.replay import analyse_replay
 
+        if not self.header.plan.workload:
+            raise UsageError(f"{self.name} is no replay", "`commbench replay TRACE` makes one")
         peak = peak or self.header.plan.peak
         return analyse_replay(self, peak=parse_peak(peak) if peak else None)
 

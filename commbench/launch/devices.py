@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import UnavailableError, UsageError
+from commbench.errors import UnavailableError, UsageError, closest
 from commbench.host.gpus import count_gpus
 from commbench.host.procfs import ask_child
 from commbench.plan.backends import BACKENDS
@@ -168,9 +168,9 @@ def choose_target(
     may show each of them only its own GPU.
     """
     if backend and backend not in capabilities.backends:
-        raise UnavailableError(
-            f"this torch has no backend {backend!r}", f"it has: {capabilities.backends_text}"
-        )
+        close = closest(backend, capabilities.backends)
+        hint = f"did you mean {close}? " * bool(close) + f"it has: {capabilities.backends_text}"
+        raise UnavailableError(f"this torch has no backend {backend!r}", hint)
     if device and device not in capabilities.devices:
         raise UnavailableError(
             f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"

@@ -299,7 +299,7 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
     if found:
         names = " and ".join(gpu.name for gpu in found)
         raise UsageError(f"{option} names several accelerators: {names}", "ask about one at a time")
-    close = closest(text, [gpu.name for gpu in load_gpus()])
+    close = closest(text, [gpu.name for gpu in load_gpus()], similarity=0.8)  # h900 is not h800
     guess = f"did you mean {close}? " if close else ""
     hint = f"{guess}`commbench expect --help` lists them; or give {others}"
     raise wrong_value(text, "is no known accelerator", hint, option)

@@ -222,9 +222,12 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
         if settings := sorted(str(inner) for inner in sweep.iterdir() if holds_rounds(inner)):
             hint += f", or name a setting: {list_some(settings, 3)}"
         return RecordsError(f"{text} is a sweep, not a run", hint)
-    if files.is_folder(path):
+    if folder := next(filter(files.is_folder, (path, RESULTS / text)), None):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
-        return RecordsError(f"{text} is a folder without a run", hint)
+        with suppress(OSError):
+            if below := sorted(str(inner) for inner in folder.iterdir() if holds_run(inner)):
+                hint = f"name a run in it: {list_some(below, 3)}"
+        return RecordsError(f"{folder} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT

@@ -51,7 +51,7 @@ class OperationResult(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SmokeResult(Result, view="runner.smoke", rows="operations"):
-    """What a smoke test found."""
+    """What a smoke test found; true only where everything works."""
 
     ranks: int
     backend: str
@@ -61,6 +61,9 @@ class SmokeResult(Result, view="runner.smoke", rows="operations"):
     """What ended the run, or the most important failure; None where everything works."""
     time_s: float
     """How long it took."""
+
+    def __bool__(self) -> bool:
+        return self.error is None
 
 
 def plan_smoke(given: dict[str, Any]) -> Plan:

@@ -113,6 +113,13 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
         assert expected in said
 
 
+def test_a_dry_run_counts_the_memory_of_processes(commbench: Commbench) -> None:
+    arguments = ("run", "--sizes", "1K", "--dry-run", "--nproc-per-node")
+    said = [" ".join(commbench(*arguments, ranks).out.split()) for ranks in ("1", "100000")]
+    told = "Each rank is a process: 12 MiB or more besides buffers, 1.1 TiB for all."
+    assert [told in each for each in said] == [False, True]
+
+
 def test_the_help_of_every_command_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     whole: Any = typer.main.get_command(app)

@@ -91,7 +91,9 @@ def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
     assert block
     path = tmp_path / "limits.toml"
     path.write_text("\n".join(line[4:] for line in block[0].splitlines()))
-    assert [rule.title for rule in read_rules(path)] == [
+    rules = read_rules(path)
+    assert [rule.optional for rule in rules] == [False, False, True, True]
+    assert [rule.title for rule in rules] == [
         "all_reduce 1M-1G: at most 10 % slower than the baseline",
         "all_reduce 1M-1G: bus bandwidth at least 3.00 GB/s",
         "barrier: time at most 200 us",

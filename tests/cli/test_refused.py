@@ -66,6 +66,10 @@ REFUSED = {
         --dtype int16: nothing is left to measure: gloo does not support int16 ~ try another
         --reduce-op premul_sum: nothing is left to measure: gloo has no premul_sum
     """,
+    (2, ""): """
+        --sizes 1K: there is no option --sizes ~ as in `commbench run --sizes …`
+        --siezs 1K: there is no option --siezs ~ `commbench --help` lists the options
+    """,
     (6, ""): """
         export ring -o absent/x.csv: there is no folder absent ~ make it first, or choose another
         plot ring -o absent/x.png: there is no folder absent ~ make it first, or choose another
@@ -94,6 +98,8 @@ REFUSED = {
         --max-time 80us:all_reduce: --max-time '80us:all_reduce' is not a limit ~ [OPERATION:]
         --min-busbw 3GB/s:1M-1G: --min-busbw '3GB/s:1M-1G' is not a limit ~ [OPERATION:][SIZES:]
         --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
+        --max-slowdown= --against b: --max-slowdown '' is not a percentage ~ write 10% or 0.1
+        --expect h900: --expect 'h900' is no known accelerator ~ hint: `commbench expect --help`
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
         --max-time 1s --op broadcast: --op says what a file of another tool does not ~ leave --op
@@ -144,7 +150,7 @@ REFUSED = {
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete ~ complete it first
         add mpi/inf.json: mpi/inf.json is incomplete: it has faults: result ~ a history takes whole
-        forget: which runs are forgotten?
+        forget: forget takes either runs or one --node
         export --op all: --op: unknown operation 'all'
     """,
     (6, "history"): """
@@ -193,7 +199,7 @@ REFUSED = {
     """,
     (2, "expect"): """
         : no hardware is given
-        --gpu h10: --gpu 'h10' is no known accelerator
+        --gpu h10: --gpu 'h10' is no known accelerator ~ did you mean h100?
         --gpu unheard-of --nodes 2 --nic 8x400G: --gpu 'unheard-of' is no known accelerator
         --gpu h100,a100: --gpu names several accelerators: h100 and a100
         --gpu h100-nvl --gpu a100: --gpu names several accelerators: h100-nvl and a100

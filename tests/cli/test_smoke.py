@@ -7,7 +7,9 @@ from xml.etree import ElementTree
 import pytest
 from commands import Commbench, run_program_as
 
+from commbench.errors import UnavailableError
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
+from commbench.runner.smoke import SmokeResult
 
 SMOKED = (*OPERATION_SETS["all"], *OPERATION_SETS["p2p"])
 
@@ -98,6 +100,11 @@ def test_what_was_not_reached_before_ctrl_c_does_not_fail(tmp_path: Path) -> Non
     assert re.search(r"gather +not measured +0 +the run ended after 0 of 9 cases", ended.out)
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
     assert suite.get("failures") == "1" and suite[-1].get("name") == "the run"
+
+
+def test_a_result_is_true_only_where_everything_works() -> None:
+    errors = None, UnavailableError("gather cannot be run here")
+    assert [bool(SmokeResult(2, "gloo", "cpu", (), each, 1.0)) for each in errors] == [True, False]
 
 
 @pytest.mark.full

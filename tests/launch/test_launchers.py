@@ -99,7 +99,7 @@ def test_ranks_of_another_launcher_or_node_may_each_see_only_their_own_gpu(
     ("offer", "backend", "device", "message", "hint"),
     [
         (LAPTOP, "nccl", None, "this torch has no backend 'nccl'", "it has: gloo"),
-        (LAPTOP, "glo", None, "this torch has no backend 'glo'", "it has: gloo"),
+        (LAPTOP, "glo", None, "this torch has no backend 'glo'", "did you mean gloo? it has: gloo"),
         (host(0), "gloo", None, "this torch has no backend 'gloo'", "it has: none"),
         (host(0), None, None,
          "this torch has no backend for cpu", "it has: none; --device cpu measures with gloo"),

@@ -206,6 +206,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         synthetic_run(folder / f"20261121-{stamp}-{label}", label, started=started)
     synthetic_run(folder / "mine", "trial")
     (folder / "notes").mkdir()
+    synthetic_run(folder / "nested" / "inner", "inner")
     (folder / "20261121-070000-sweep-algo").mkdir()
     (folder / "20261121-070000-sweep-algo" / "sweep.json").write_text("{}")
     return folder
@@ -244,6 +245,8 @@ def test_the_newest_of_several_runs_is_taken_and_said(results: Path) -> None:
          "give a run folder, its run.jsonl, or a label under results/ (`commbench list`)"),
         ("results/notes", "results/notes is a folder without a run",
          "a run folder has a run.jsonl; `commbench list` lists those in results/"),
+        ("nested", "results/nested is a folder without a run",
+         "name a run in it: results/nested/inner"),
         ("algo", "algo is a sweep, not a run",
          "use `commbench show`, `plot` or `report` on it alone"),
     ],

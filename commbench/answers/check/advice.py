@@ -23,6 +23,7 @@ from commbench.answers.history.document import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
+from commbench.results.schema import is_imported
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
@@ -35,7 +36,7 @@ def advice(gate: GateResult) -> list[str]:
     found = [result for result in gate.results if result.outcome == gate.outcome != PASS]
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
-    header = None if header and "imported_from" in header.environment else header
+    header = None if header and is_imported(header) else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
@@ -81,8 +82,10 @@ def _after_failure(gate: GateResult) -> list[str]:
     failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
     valued, worst = [check for check in failed if check.estimate], gate.worst
     levels = gate.baseline and gate.baseline.levels
+    is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {
-        "incomplete": bool(gate.incomplete),
+        "incomplete": bool(gate.incomplete) and not is_others,
+        "incomplete import": bool(gate.incomplete) and is_others,
         "invalid": len(valued) < len(failed),
         "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
         "history": bool(levels is not None and worst and worst.estimate),

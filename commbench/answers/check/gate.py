@@ -60,8 +60,7 @@ class RowCheck(NamedTuple):
     estimate: Estimate | None = None
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
-    """Why there is no estimate, or what leaves it open besides its interval; WITH_RANGE where it
-    passes so."""
+    """Why there is no estimate, or what else leaves it open; WITH_RANGE where it passes so."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
@@ -81,9 +80,8 @@ class RowCheck(NamedTuple):
     @property
     def is_beyond(self) -> bool:
         """Whether its whole interval is beyond the limit."""
-        limit = self.rule.limit
-        found = self.estimate and judge(self.estimate, self.rule.value, limit.is_least)
-        return found == FAIL
+        rule, own = self.rule, self.estimate
+        return own is not None and judge(own, rule.value, rule.limit.is_least) == FAIL
 
     @property
     def demand(self) -> str:
@@ -167,7 +165,7 @@ class RuleResult(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class GateResult(Result, view="answers.check.document", rows="rules rows"):
-    """All rules, and the outcome of the whole."""
+    """All rules, and the outcome of the whole; true only where that is `pass`."""
 
     run: LoadedRun
     baseline: LoadedRun | None
@@ -186,6 +184,9 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
         if self.incomplete or FAIL in outcomes:
             return FAIL
         return PASS if PASS in outcomes and NO_VERDICT not in outcomes else NO_VERDICT
+
+    def __bool__(self) -> bool:
+        return self.outcome == PASS
 
     @property
     def runs(self) -> list[LoadedRun]:

@@ -1,5 +1,4 @@
-"""What `commbench explain` finds: the rows of a run, or the call that a user quotes, with the facts
-about each. A document has a row in a sentence and its facts, or a table of rows."""
+"""What `commbench explain` finds: rows of a run, or a call that a user quotes, with facts."""
 
 from __future__ import annotations
 
@@ -218,9 +217,8 @@ def _ratio_text(found: Any) -> str:
 
 def _about_ratio(found: Any) -> str:
     """The same without the interval of a ratio, which the facts have."""
-    if isinstance(found, Estimate):
-        return cells.ratio_text(found)
-    return found if isinstance(found, str) else _ratio_text(found)
+    write = cells.ratio_text if isinstance(found, Estimate) else _ratio_text
+    return found if isinstance(found, str) else write(found)
 
 
 _RATIO = Unit(_about_ratio, is_left=True)
@@ -288,7 +286,7 @@ def _sentence(found: RowExplanation) -> str:
         text += f", {_ratio_text(ratio)} times as long as a direct call"
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {units.format_times(row.time.median / predicted.value)} the predicted time"
-    if busbw := found.get("busbw"):
+    if case.ranks > 1 and (busbw := found.get("busbw")):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):
         reached = f"{units.format_share(share.value)} of the peak"
@@ -304,10 +302,7 @@ def _sentence(found: RowExplanation) -> str:
 
 
 _FULL, _RING, _MARGIN = 0.75, 0.82, 0.005
-"""What rings over NVLink reach of their peak: docs/measuring.md. From the first on, a link is full
-in practice; more than the second shows that something else than a ring may be at work."""
-
-
+"""Of a peak: from the first on, a link is full; above the second, it may be no ring."""
 _REDUCED = (
     "the library reduces in the network (NVLS, SHARP), or the peak is not this link's; "
     "`commbench expect` says what is possible"
@@ -334,6 +329,7 @@ def _what_helps(found: RowExplanation) -> str:
     bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
     peak, ring = found.get("of the peak"), found.get("in a ring") or 0.0
     texts = {
+        "With one rank nothing is moved between ranks.": found.row.case.ranks == 1,
         _bound_sentence(bound, facts[known.LATENCY_SHARE]) if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
         f"A ring over this link cannot reach that: {_REDUCED}.": found.get("of the limit"),
@@ -359,7 +355,11 @@ def _summary(found: Explanation) -> str:
         why = told.pop() if len(told) == 1 else ""
         return f"What bounds the calls of {found.name} ({kinds}) is not known{why and f': {why}'}."
     if len(bounds) == 1 and len(found.rows) == bounds.total():
-        are = f"all {kinds} of calls are" if bounds.total() > 1 else "the call is"
+        several = bounds.total() > 1
+        if known.UNDECIDED in bounds:
+            calls = f"each of {kinds} of calls at its" if several else "the call of the"
+            return f"Whether latency or bandwidth bounds {calls} highest busbw is undecided."
+        are = f"all {kinds} of calls are" if several else "the call is"
         return f"At the highest busbw, {are} {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     return f"What bounds the calls at their highest busbw: of {kinds} {join_words(words)}."

@@ -101,6 +101,8 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
     return list(found.values())
 
 
+RANK_BYTES = 12 << 20
+"""Memory of a process on CPUs besides buffers that it does not share; measured with torch 2.13."""
 SLOWEST_CALLS = 6
 """Of calls so slow that fewer fill the budget, some are measured beyond it."""
 
@@ -137,7 +139,9 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
             yield f"These do not fit, and a run skips them: {names}."
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")
+        own, every = map(format_about, (RANK_BYTES, len(host.ranks) * RANK_BYTES))
         yield f"{ranks} share {cores}: the times will show the scheduler, and all takes longer."
+        yield f"Each rank is a process: {own} or more besides buffers, {every} for all."
 
 
 MOST_GROUPS = 4

@@ -93,6 +93,9 @@ def test_every_file_of_a_run_that_was_cut_off_fails(
     ended = commbench("check", str(damaged / name), "--max-time", "100s", "--allow-unchecked")
     assert ended.code == 1
     assert all(each in flat(ended.out) for each in words)
+    is_others = name in ("cut.json", "cut.txt")
+    assert ("Give a complete file: another tool measured this run" in flat(ended.out)) == is_others
+    assert ("commbench run --resume" in flat(ended.out)) != is_others
 
 
 def test_a_table_that_was_cut_off_stays_so_when_it_is_imported(

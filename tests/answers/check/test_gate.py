@@ -99,10 +99,11 @@ def gate_of(
 def test_the_exit_code_of_rows_with_these_outcomes(
     rows: str, code: int, code_of_pass: int, code_of_fail: int
 ) -> None:
-    codes = [gate_of(*parse_rows(rows), undecided=choice).exit_code for choice in ("", PASS, FAIL)]
-    assert codes == [code, code_of_pass, code_of_fail]
+    gates = [gate_of(*parse_rows(rows), undecided=choice) for choice in ("", PASS, FAIL)]
+    assert [gate.exit_code for gate in gates] == [code, code_of_pass, code_of_fail]
+    assert all(bool(gate) == (gate.exit_code == 0) for gate in gates)
     gate = gate_of(*parse_rows(rows), incomplete="it failed: rank 1 died")
-    assert gate.exit_code == 1
+    assert gate.exit_code == 1 and not gate
     assert verdict(gate).startswith("FAIL: the run is incomplete, it failed: rank 1 died")
 
 

@@ -133,6 +133,8 @@ def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
     assert found[BOUND].how == "latency-bound from 60 % on, bandwidth-bound up to 40 %"
     low, high = found["latency"].value.ends
     assert low < LATENCY < high
+    said = "Whether latency or bandwidth bounds the call of the highest busbw is undecided."
+    assert said in VIEW.write(explain_run(run(scattered, sizes=SIZES[2:8])))
     found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])
     assert "no line fits these 6 times" in found[NOT_KNOWN].how
     assert BOUND not in found
@@ -174,6 +176,16 @@ def test_the_link_bounds_a_call_only_up_to_what_rings_reach(time: str, said: str
     text = " ".join(VIEW.write(found).split())
     assert said in text
     assert ("The link bounds it" in text) == (time == "5.2ms")
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "broadcast"])
+def test_one_rank_has_no_bandwidth_in_a_sentence(operation: str) -> None:
+    found = answer(
+        operation, None, "1G", None, None, print,
+        ranks=1, time="1ns", dtype=None, timing=None, nodes=None,
+    )  # fmt: skip
+    said = f"{operation} of 1 GiB on 1 rank takes 1.00 ns. With one rank nothing is moved between"
+    assert said in " ".join(VIEW.write(found).split())
 
 
 def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
