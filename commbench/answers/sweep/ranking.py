@@ -205,8 +205,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     """Every case that a setting measured: steps of a workload first, else in the order of the
     plan."""
     runs = {result.setting: result.run for result in results}
-    settings = [*runs]
-    varied = varied_fields(settings)
+    varied = varied_fields([*runs])
 
     @cache
     def facts(a: Setting, b: Setting) -> _TwoRuns:
@@ -263,10 +262,9 @@ def _make_times(
             # By round, another may be faster than the one whose median is the shortest.
             verdict = {stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict)
         found.append(SettingTime(setting, row, time, ratio, verdict, why, run) if row else None)
-    if others := {each.verdict for each in found if each and each.verdict}:
-        place = FASTEST if others == {stats.SLOWER} else SHORTEST
-        return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
-    return tuple(found)
+    others = {each.verdict for each in found if each and each.verdict}
+    place = (FASTEST if others == {stats.SLOWER} else SHORTEST) if others else ""
+    return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
 
 
 def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
@@ -301,8 +299,7 @@ def compare_two(
     if not both:
         return []
     facts = comparing.find_facts(*(each.run for each in both[0]))
-    kind = points[0].kind
-    rows = [compare_rows(kind, x.row, y.row, tolerance, facts) for x, y in both]
+    rows = (compare_rows(points[0].kind, x.row, y.row, tolerance, facts) for x, y in both)
     return [row for row in rows if row.ratio]
 
 
