@@ -67,8 +67,8 @@ def test_the_diffs_for_contributors_apply() -> None:
 def test_every_column_is_explained() -> None:
     from commbench.analysis.columns import COLUMNS
 
-    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.*?) \|", text.partition("## The columns of results.csv")[2], re.M)
+    text = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", text, re.M)
     listed = re.findall(r"`(\w+)`", " ".join(rows))
     assert sorted(listed) == sorted(COLUMNS)
     first = [*COLUMNS].index("window") + 1
