@@ -146,7 +146,7 @@ def compare(
     notify: Callable[[str], None] = ignore,
 ) -> Comparison:
     """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
-    (`rows`) and each range of sizes (`pooled`, in words `sentences`).
+    (`rows`) and each range of sizes (`pooled`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
     as the same. `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for one

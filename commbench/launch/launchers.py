@@ -69,6 +69,12 @@ def detect_rank_context(
             is_alone = _parse_number(environment, launcher.world_size) == 1
             if not is_alone or launcher.master in environment:
                 return _make_rank_context(launcher, environment, master_addr, master_port)
+    env = {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= environment.keys() and not master_addr
+    if env and _parse_number(environment, "WORLD_SIZE") > 1:
+        raise UsageError(
+            "MASTER_ADDR, RANK and WORLD_SIZE are set, but LOCAL_RANK is not",
+            "start each rank with LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun does; or unset RANK",
+        )
     return None
 
 

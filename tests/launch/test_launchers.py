@@ -240,6 +240,14 @@ def test_master_variables_that_a_person_set_are_used_by_every_launcher() -> None
         assert init_method(variables | given, "yours", 1) == "tcp://yours:1"
 
 
+def test_ranks_without_a_local_rank_do_not_run_alone() -> None:
+    lacking = {name: TORCHRUN[name] for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE")}
+    with pytest.raises(UsageError, match="LOCAL_RANK is not"):
+        detect_rank_context(None, None, lacking)
+    assert detect_rank_context("node0", None, lacking) is None
+    assert detect_rank_context(None, None, lacking | {"WORLD_SIZE": "1"}) is None
+
+
 def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
     spread = OPENMPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     with pytest.raises(UnavailableError) as refused:

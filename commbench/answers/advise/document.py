@@ -47,7 +47,7 @@ def document(report: AdviceReport) -> doc.Document:
     found += [other] if not report.advice and len(report.runs) > 1 else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
-    apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
+    apart = [f"of other devices or CPU modes, and so read apart: {runs}"] if runs else []
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],

@@ -81,13 +81,16 @@ def _after_failure(gate: GateResult) -> list[str]:
     """What to look at, and what measures again or compares."""
     failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
     valued, worst = [check for check in failed if check.estimate], gate.worst
-    levels = gate.baseline and gate.baseline.levels
+    levels, found = gate.baseline and gate.baseline.levels, gate.comparison
+    is_slower = bool(found and not found.a.absent and worst and worst.estimate)
+    in_turns = bool(found and found.are_in_turns)
     is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {
         "incomplete": bool(gate.incomplete) and not is_others,
         "incomplete import": bool(gate.incomplete) and is_others,
         "invalid": len(valued) < len(failed),
-        "slower": bool(gate.baseline and not gate.baseline.absent and worst and worst.estimate),
+        "slower": is_slower and not in_turns,
+        "slower in turns": is_slower and in_turns,
         "history": bool(levels is not None and worst and worst.estimate),
         "no step": levels is not None and not any(x.end < x.known for x in levels.values()),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
@@ -107,13 +110,15 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     if case:
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""
         of_worst = f" --op {case.operation}{size}"
-    are_in_turns = gate.comparison is not None and gate.comparison.are_in_turns
+    differs = "Nothing that is recorded differs between them."
+    if gate.comparison and gate.comparison.differences:
+        differs = "What differs between them is below."
     blanks = {
         "clearer": again, "waited": _waited(gate), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
-        "host": _IN_TURNS if are_in_turns else _AGAIN.format(base=base, run=run),
+        "differs": differs,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 
@@ -121,14 +126,6 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
 def _waited(gate: GateResult) -> str:
     """What lets ranks wait less, by the headers of the runs; a history has none."""
     return waited_hint(each.header for each in gate.runs if each.levels is None)
-
-
-_IN_TURNS = "Both were measured in turns, so it is not the host."
-_AGAIN = (
-    "`commbench compare {base} {run} --verbose` says whether calls that hardly anything disturbed "
-    "(p5) are slower, too: if not, it is other work on the host. Then measure both again: where "
-    "the baseline is now as slow, it is the host (`commbench doctor`)."
-)
 
 
 def _db(gate: GateResult) -> str:

@@ -44,6 +44,10 @@ def known_causes(found: Comparison) -> list[str]:
     ]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
     waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
+    is_apart = any(row.runs and {run.turns for run in row.runs} == {1} for row in rows)
+    on_cpus = all(run.header and run.header.plan.device == "cpu" for run in (found.a, found.b))
+    if is_apart and on_cpus and not likely and found.tolerance and found.is_slower:
+        causes.append("They did not run in turns: what the host did in between may be the cause.")
     return [*causes, *_own_waits(rows, a, b), *(waited or _turns_that_waited(found))] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
@@ -99,8 +103,8 @@ def launch_notes(found: Comparison) -> list[str]:
         notes = [f"In turns, the ratio of the median row differs by {spread} (standard deviation)."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
     if bare and all(run.launches for run in runs):
-        of = f"How much launches of {join_words(bare)} differ"
-        notes.append(f"{of} is not known without samples, so the usual is assumed.")
+        of = f"How much launches of {join_words(bare)} differ, and what its host did"
+        notes.append(f"{of}, is not known without samples, so the usual is assumed.")
     has_single = 1 in [run.launches for run in runs]
     if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
         measure = diagnostics.measure_launches([run.header for run in runs])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 COMPARED = (
     *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
+    "launch_min_us", "launch_max_us",
     "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""

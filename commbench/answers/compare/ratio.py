@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from math import exp, sqrt
+from math import exp, log, sqrt
 from operator import itemgetter, mul, sub
 from typing import Any, NamedTuple
 
@@ -312,21 +312,32 @@ def half_of_launches(
     rows: Sequence[ComparedRow], side: int, fraction: float, weights: Sequence[float] = (1.0,)
 ) -> tuple[float, int]:
     """Half the interval of the weighted log times of rows on one side, A (0) or B (1), by its
-    launches, and their number; by their number alone where a row has no samples or lacks a launch,
-    and 0 where it is not known. `fraction` is the quantile that the times are. A single row, or one
-    with most of the weight, differs at least as those of its run do; the launches of a mean differ
-    by less."""
+    launches, and their number; by their ends where rows have no samples; by their number alone
+    where a row lacks a launch, and 0 where it is not known. `fraction` is the quantile that the
+    times are. A single row, or one with most of the weight, differs at least as those of its run
+    do; the launches of a mean differ by less."""
     own = [(row.a, row.b)[side] for row in rows]
     samples = [row.samples[side] for row in rows if row.samples]
     logs = [statistics.launch_logs(samples_by_launch(each), fraction) for each in samples]
+    logs = logs or [*map(_launches_between, own)]
     means = [0.0] * min(each.launches or 0 for each in own)
-    if len(logs) == len(own) and len({*map(len, logs)}) == 1:
+    if len(logs) == len(own) and len({*map(len, logs)}) == 1 and logs[0]:
         means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
     usual = usual_launch_spread(own[0].backend)
     if rows[0].runs and sum(map(mul, weights, weights)) > MOST_OF_MEAN:
         usual = max(usual, rows[0].runs[side].spread)
     is_known = len(means) > 1 or (means and usual)
     return (statistics.launch_half_width(means, usual) if is_known else 0.0), len(means)
+
+
+def _launches_between(row: Any) -> list[float]:
+    """The log medians of the launches of a row without samples, by the smallest and the largest:
+    at equal distances, whose deviation is that of as many normal values with this range."""
+    number = row.launches or 0
+    low, high = (getattr(row, name, None) for name in ("launch_min_s", "launch_max_s"))
+    if number < 2 or not low or not high:
+        return []
+    return [log(low) + n * log(high / low) / (number - 1) for n in range(number)]
 
 
 def widen(

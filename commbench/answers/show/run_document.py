@@ -286,6 +286,9 @@ def _measured(run: Run) -> str:
     parts += [f"{number} {status}" for status, number in others.items()]
     if has_wrong(run):
         results = ". Some results are wrong"
+    elif unchecked and part == unchecked:
+        some = f"the results of {checked} were checked and are correct; " * bool(checked)
+        results = f"; {some}no check is recorded of those that were {CUT_OFF}"
     elif not checked:
         results = ". Results were not checked" if unchecked else ""
     elif not unchecked:

@@ -4,14 +4,16 @@ those of gloo usually do, and of runs whose hosts were not equally fast."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import header, in_memory, plan, steady
+from synthetic import header, in_memory, plan, steady, synthetic_run
 
 from commbench import __version__
+from commbench.analysis.load import load
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import RANGE_COLUMNS, document, pooled_sentences
 from commbench.answers.compare.ratio import find_facts
@@ -249,3 +251,18 @@ def test_one_row_whose_launches_agree_by_chance_does_not_speak_for_its_range() -
     new[1:, 8:] /= 30.0
     found = compare(*(in_memory(n, s.tolist(), launches=3) for n, s in (("a", old), ("b", new))))
     assert found.is_slower
+
+
+def test_a_file_without_samples_is_not_surer_than_the_run(tmp_path: Path) -> None:
+    asked, launches = plan(sizes=(1024, 4096), launches=4), 4
+    paths = []
+    for name, factors in (("a", (1.0, 1.2, 0.9, 1.1)), ("b", (1.1, 0.9, 1.0, 1.2))):
+        durations = (steady(1e-4 * factor) for factor in factors for _ in asked.cases())
+        paths.append(
+            synthetic_run(
+                tmp_path / name, name, lambda _, d=durations: next(d), asked, launches=launches
+            )
+        )
+    a, b = paths
+    (whole,), (bare,) = (compare(load(path), load(b)).pooled for path in (a, a / "results.csv"))
+    assert log(bare.ratio.high / bare.ratio.low) > 0.7 * log(whole.ratio.high / whole.ratio.low)
