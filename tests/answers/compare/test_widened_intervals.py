@@ -265,4 +265,5 @@ def test_a_file_without_samples_is_not_surer_than_the_run(tmp_path: Path) -> Non
         )
     a, b = paths
     (whole,), (bare,) = (compare(load(path), load(b)).pooled for path in (a, a / "results.csv"))
-    assert log(bare.ratio.high / bare.ratio.low) > 0.7 * log(whole.ratio.high / whole.ratio.low)
+    # The launches were in turns, which the file does not say.
+    assert log(bare.ratio.high / bare.ratio.low) > 2 * log(whole.ratio.high / whole.ratio.low)
