@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any, NamedTuple
 
@@ -143,10 +144,8 @@ def as_counts(value: Any) -> tuple[int, ...]:
     """The whole numbers in a list, or in its text `[0, 1]`; empty for a text that was cut, and for
     all else."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            return ()
     if not isinstance(value, list) or len(value) > MOST_GROUP_RANKS:
         return ()
     return tuple(value) if all(as_count(number) is not None for number in value) else ()
@@ -245,8 +244,7 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     found: list[tuple[float, float]] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = found[-1][0], end
+            found[-1] = found[-1][0], max(end, found[-1][1])
         else:
             found.append((begin, end))
     return found
