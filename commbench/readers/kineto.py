@@ -349,9 +349,8 @@ def _with_waits(calls: list[Call], waits: _Waits, tensors: list[Event]) -> list[
         types, shapes = event.args.list("Input type"), event.args.list("Input Dims")
         if not (types and shapes):
             continue
-        queue = open_calls.get(
-            base.in_bytes(base.count_elements(shapes[0]), base.find_dtype_name(types[0]))
-        )
+        size = base.in_bytes(base.count_elements(shapes[0]), base.find_dtype_name(types[0]))
+        queue = open_calls.get(size)
         if queue and (found[queue[0]].ready_s or 0.0) <= event.start_s:
             index = queue.popleft()
             found[index] = found[index]._replace(waited_s=event.start_s)

@@ -22,7 +22,6 @@ from commbench.readers import trace_base as base
 from commbench.readers.trace_base import Fields, TracedGroup
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
-_GLOO = "gloo:"
 
 
 class Event(NamedTuple):
@@ -39,7 +38,7 @@ class Event(NamedTuple):
     @property
     def is_transfer(self) -> bool:
         """Whether it is a transfer of gloo."""
-        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
+        return self.kind == ANNOTATION and self.name.startswith("gloo:")
 
     def shape(self) -> tuple[str, int | None, str]:
         """The operation of an annotation, the elements of its input, and their type."""
@@ -255,15 +254,13 @@ class Transfers:
             queue = self._waiting.get(key)
             while queue and queue[0][0].start_s < (call.ready_s or 0.0):
                 queue.popleft()  # of a call before the trace began
-            if not queue:
-                continue
-            event, dtype = queue.popleft()
-            if operator.is_nested:
-                self._nested[key].append(event.start_s)
-            filled = _with_dtype(call, operator, dtype)
-            return filled._replace(
-                start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
-            )
+            if queue:
+                event, dtype = queue.popleft()
+                if operator.is_nested:
+                    self._nested[key].append(event.start_s)
+                filled = _with_dtype(call, operator, dtype)
+                time_s = event.end_s - event.start_s
+                return filled._replace(start_s=event.start_s, time_s=time_s, stream=event.thread)
         return call
 
     def _keys(self, call: Call, operator: Operator) -> list[_Key]:
