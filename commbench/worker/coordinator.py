@@ -48,7 +48,7 @@ class CaseRunner:
         self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
     ) -> None:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
-        self._state = state
+        self._state, self._device = state, comm.device
         self._counters = CpuCounters()
         self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
@@ -116,10 +116,9 @@ class CaseRunner:
         key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
         if key not in self._graphs:
             made = [measure.back_to_back([make_call(*part) for part in parts]) for parts in pieces]
-            iterations = measure.make_iterations(self._comm.device, case, made, calls)
+            iterations = measure.make_iterations(self._device, case, made, calls)
             if self._is_by_host(case):
-                device = self._comm.device
-                after = [device.synchronize] if device.is_async else []
+                after = [self._device.synchronize] if self._device.is_async else []
                 return [measure.back_to_back([call, *after]) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
@@ -142,7 +141,6 @@ class CaseRunner:
         checks = len(pieces) * command.iterations + 2 * (calls > 1) * (len(pieces) + calls)
         expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
-        device = self._comm.device
         try:
             numbers = range(before, before + command.iterations)
             each = [one for n in numbers for one in self._verify(case, pieces, n)]
@@ -152,7 +150,7 @@ class CaseRunner:
                 raise
             found = CheckResult(failed=out_of_memory(self._comm.rank, error))
         checked = combine_checks(self._comm, found)
-        if device.is_async and not (checked.failed or checked.fault or before):
+        if self._device.is_async and not (checked.failed or checked.fault or before):
             checked = checked._replace(seconds=self._time_more(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
@@ -175,15 +173,15 @@ class CaseRunner:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
         In the checked call the backend may have made connections, and a busy host stops a call now
         and then."""
-        device, spent = self._comm.device, torch.zeros(CALLS_OF_AN_ESTIMATE, dtype=torch.int64)
+        spent = torch.zeros(CALLS_OF_AN_ESTIMATE, dtype=torch.int64)
         if self._takes_part(case, pieces):
             call = self._iterations(case, pieces)[0]
             for number in range(CALLS_OF_AN_ESTIMATE):
                 self._timer.align()
-                device.synchronize()
+                self._device.synchronize()
                 began = time.perf_counter_ns()
                 call()
-                device.synchronize()
+                self._device.synchronize()
                 spent[number] = time.perf_counter_ns() - began
         return float(self._comm.all_reduce_max(spent).min()) * 1e-9
 
@@ -198,8 +196,7 @@ class CaseRunner:
                 earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
                 known = earlier if before else ()
                 witness = Witness(part, buffers, self._comm, known) if buffers.own else None
-                device = self._comm.device
-                found = verify.verify(part, buffers, offset + piece, call, device, witness)
+                found = verify.verify(part, buffers, offset + piece, call, self._device, witness)
                 yield found._replace(first_call=before + 1)
 
     def _verify_graphs(
@@ -215,7 +212,7 @@ class CaseRunner:
             used = list(islice(turns, calls))
             parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
             one_by_one = measure.back_to_back([singles[piece] for piece in used])
-            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
+            yield verify_together(parts, calls, one_by_one, graph, self._device)
 
     def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
@@ -232,7 +229,7 @@ class CaseRunner:
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.ends.prepare()
-        queues = self._comm.device.is_async and not self._is_by_host(case)
+        queues = self._device.is_async and not self._is_by_host(case)
         samples = measure.no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
@@ -267,12 +264,12 @@ class CaseRunner:
                 self._state[rank_state.ITERATION] = number
                 timer.align()
                 call()
-        device, number = self._comm.device, command.iterations
+        number = command.iterations
         iteration = self._next_turns(case, pieces, command.calls, number)
         made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        before = held_bytes(made, device, is_without=True)
+        before = held_bytes(made, self._device, is_without=True)
         samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
-        after = held_bytes(made, device, is_without=False)
+        after = held_bytes(made, self._device, is_without=False)
         self._group_bytes = None
         if before is not None and after is not None:
             self._group_bytes = max(0, after - before) // sum(map(len, made))
@@ -281,7 +278,7 @@ class CaseRunner:
     def _is_by_host(self, case: Case) -> bool:
         """Whether the host's clock times a case also on a device: its calls run on the host, wait
         there for the device, or need a new group."""
-        waits = self._comm.device.is_async and blocks_host(self._plan, case)
+        waits = self._device.is_async and blocks_host(self._plan, case)
         return waits or case.uses_new_group or OPERATIONS[case.operation].is_timed_by_host
 
     def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
@@ -290,15 +287,15 @@ class CaseRunner:
         if not self._is_by_host(case):
             return self._timer
         new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        calls = [self._comm.device.in_stream(make_call(*part)) for part in pieces[0]]
+        calls = [self._device.in_stream(make_call(*part)) for part in pieces[0]]
 
         def align() -> None:
             self._arena.release_spare()
             for made, call in zip(new_groups, calls, strict=False):
                 made.prepare(case.call_form.calls_before, call)
-            self._comm.device.synchronize()
+            self._device.synchronize()
             self._timer.aligner()
-            self._comm.device.synchronize()
+            self._device.synchronize()
 
         return measure.Timer(self._comm, align)
 
