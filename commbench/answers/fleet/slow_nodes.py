@@ -103,9 +103,8 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
         for limit in stats.spread_evenly(sorted(set(sizes)), _MOST_LIMITS + 1)[1:]
         for is_from in (True, False)
     ]
-    for cases in (*groups, *ranges):
-        if cases:
-            found.setdefault(cases, Part(RANGE, cases))
+    for cases in filter(None, (*groups, *ranges)):
+        found.setdefault(cases, Part(RANGE, cases))
     parts = [*found.values()]
     if len(groups) > 3:
         parts.append(Part(ORDERED, every, groups))
