@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from commbench.plan.workload import MOST_RANKS, SEND, Call
 from commbench.readers import trace_base as base
-from commbench.readers.trace_base import Fields, TracedGroup
+from commbench.readers.trace_base import Fields, TracedGroup, TracedGroups
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
 
@@ -104,7 +104,7 @@ class Operator(NamedTuple):
     """Whether it has a list of tensors for each rank, which gloo may run as several transfers; its
     input is a block then."""
 
-    def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
+    def in_group(self, call: Call, name: str, groups: TracedGroups) -> Call:
         """Its call in the process group of that name, with the size that follows from a block."""
         size = call.size_bytes
         block = base.in_bytes(self.input_elements, call.dtype) if self.is_nested else None
@@ -144,7 +144,7 @@ def read_operator(event: Event) -> Operator | None:
     return call and Operator(call, sent, ratio, tensors.block is not None)
 
 
-def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+def read_record(args: Fields, groups: TracedGroups) -> Call | None:
     """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
     that is no call, or is not known. What they say of its group is added to `groups`."""
     sent, received = args.count("In msg nelems"), args.count("Out msg nelems")
@@ -168,9 +168,7 @@ def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     return call
 
 
-def _place(
-    peer: int | None, group: str, groups: dict[str, TracedGroup], in_group: int | None
-) -> int | None:
+def _place(peer: int | None, group: str, groups: TracedGroups, in_group: int | None) -> int | None:
     """The peer's rank in the group. `Rank` is that rank; `Src Rank` and `Dst Rank` are global in
     newer versions, in older ones the same as `Rank`."""
     ranks = groups.get(group, TracedGroup()).ranks
@@ -201,7 +199,7 @@ def _with_splits(
     )
 
 
-def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> None:
+def _add_group(args: Fields, groups: TracedGroups) -> None:
     """Add what a record says of its process group."""
     name = args.text("Process Group Name")
     known = groups.get(name, TracedGroup())
@@ -291,7 +289,7 @@ class Transfers:
 def find_groups(
     calls: list[Call],
     without_group: list[tuple[int, Operator]],
-    groups: dict[str, TracedGroup],
+    groups: TracedGroups,
     rank: int | None,
     only: str,
 ) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
@@ -53,6 +53,10 @@ class TracedGroup(NamedTuple):
     size: int = 0
 
 
+TracedGroups: TypeAlias = dict[str, TracedGroup]
+"""Groups by their names in a trace."""
+
+
 class TracedStep(NamedTuple):
     """A step that torch.profiler marked."""
 
@@ -70,7 +74,7 @@ class RankTrace(NamedTuple):
     world_size: int | None = None
     calls: tuple[Call, ...] = ()
     """In the order in which the rank made them."""
-    groups: dict[str, TracedGroup] = {}  # noqa: RUF012 - never changed
+    groups: TracedGroups = {}  # noqa: RUF012 - never changed
     steps: tuple[TracedStep, ...] = ()
     backend: str = ""
     computing: Sequence[float] = ()
@@ -206,7 +210,7 @@ class Fields:
         return found if found is not None and 0 <= found <= LONGEST_S else None
 
 
-def read_groups(found: Fields) -> dict[str, TracedGroup]:
+def read_groups(found: Fields) -> TracedGroups:
     """Process groups by their names, from what torch writes of each under `pg_config`. Their keys
     begin with `pg_` or do not."""
     groups = {}

@@ -52,7 +52,7 @@ _RECORD_ARGS = {
 
 
 def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
-    groups: dict[str, TracedGroup] = {}
+    groups: base.TracedGroups = {}
     events: list[Event] = []
     for node in map(Fields, records):
         name, inputs = str(node.get("name")), node.fields("inputs")
@@ -84,7 +84,7 @@ def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
     )
 
 
-def _groups_of_all(values: list[Any]) -> dict[str, TracedGroup]:
+def _groups_of_all(values: list[Any]) -> base.TracedGroups:
     """The process groups in the first value of a node; that of all ranks has an empty list."""
     try:
         found = base.read_groups(Fields({"pg_config": json.loads(values[0]) if values else None}))
@@ -139,7 +139,7 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
     )  # fmt: skip
 
 
-def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+def _read_entry(entry: Fields, groups: base.TracedGroups) -> Call | None:
     found = _NAME.match(str(entry.get("profiling_name"))[:200])
     inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
     counts = [base.count_elements(shapes) for shapes in (inputs, outputs) if shapes]
@@ -181,7 +181,7 @@ _INSPECTOR_HINT = "give the output of NCCL's plug-in Inspector"
 
 
 def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
-    groups: dict[str, TracedGroup] = {}
+    groups: base.TracedGroups = {}
     ranks: dict[str, int] = {}
     objects = [Fields(values) for values in islice(records, base.MOST_RECORDS)]
     hosts = {values.fields("metadata").text("hostname") for values in objects}
@@ -201,9 +201,7 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     )  # fmt: skip
 
 
-def _read_object(
-    values: Fields, groups: dict[str, TracedGroup], ranks: dict[str, int]
-) -> Call | None:
+def _read_object(values: Fields, groups: base.TracedGroups, ranks: dict[str, int]) -> Call | None:
     header, found = values.fields("header"), values.fields("coll_perf")
     operation = base.find_operation_name(found.get("coll"))
     name, rank = header.text("id"), header.rank("rank")

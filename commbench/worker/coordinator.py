@@ -18,7 +18,7 @@ from commbench.plan.replay import blocks_host
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
 from commbench.worker import measure, numerics, overlap, sampling, verify
-from commbench.worker.buffers import Arena, GroupBuffers
+from commbench.worker.buffers import Arena, Pieces
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
@@ -102,13 +102,13 @@ class CaseRunner:
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
-        runs: dict[int, Callable[[Command, Case, list[GroupBuffers]], Outcome]]
+        runs: dict[int, Callable[[Command, Case, Pieces], Outcome]]
         runs = {sampling.NUMERICS: self._find_numerics, sampling.CHECK: self._check}
         result = runs.get(command.what, self._time)(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
-    def _iterations(self, case: Case, pieces: list[GroupBuffers], calls: int = 1) -> list[Call]:
+    def _iterations(self, case: Case, pieces: Pieces, calls: int = 1) -> list[Call]:
         """The functions that run so many calls of a case (make_iterations), in each of the rank's
         groups; a graph is captured once."""
         if case.part:
@@ -125,14 +125,14 @@ class CaseRunner:
             self._graphs[key] = iterations
         return self._graphs[key]
 
-    def _next_turns(self, case: Case, pieces: list[GroupBuffers], calls: int, number: int) -> Call:
+    def _next_turns(self, case: Case, pieces: Pieces, calls: int, number: int) -> Call:
         """The function that runs the next iterations of a case, so many, by turns."""
         iterations = self._iterations(case, pieces, calls)
         turn = self._turns.get((case.index, calls), 0)
         self._turns[case.index, calls] = turn + number
         return measure.by_turns(iterations, turn % len(iterations))
 
-    def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
+    def _check(self, command: Command, case: Case, pieces: Pieces) -> CheckResult:
         """Check so many calls in each piece of memory that calls of the case use."""
         began, before = time.perf_counter(), self._checks.get(case.index, 0)
         self._checks[case.index] = before + command.iterations
@@ -159,7 +159,7 @@ class CaseRunner:
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked._replace(calls=command.iterations, elapsed_s=time.perf_counter() - began)
 
-    def _find_numerics(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> Numerics:
+    def _find_numerics(self, command: Command, case: Case, pieces: Pieces) -> Numerics:
         """Compare the numbers of a case with exact ones, in its first piece of memory."""
         expected_s = numerics.MOST_TIMES * longest_check_s(case.size_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
@@ -169,7 +169,7 @@ class CaseRunner:
             case, pieces[0], call, self._comm, self._timer, self._state, source
         )
 
-    def _time_more(self, case: Case, pieces: list[GroupBuffers]) -> float:
+    def _time_more(self, case: Case, pieces: Pieces) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
         In the checked call the backend may have made connections, and a busy host stops a call now
         and then."""
@@ -185,7 +185,7 @@ class CaseRunner:
                 spent[number] = time.perf_counter_ns() - began
         return float(self._comm.all_reduce_max(spent).min()) * 1e-9
 
-    def _verify(self, case: Case, pieces: list[GroupBuffers], before: int) -> Iterator[CheckResult]:
+    def _verify(self, case: Case, pieces: Pieces, before: int) -> Iterator[CheckResult]:
         """Check a call of each of the rank's groups, one after another: ranks that are in several
         are so in the same order. So many calls of the case were checked before."""
         offset = seed_offset(self._plan, case, before)
@@ -199,9 +199,7 @@ class CaseRunner:
                 found = verify.verify(part, buffers, offset + piece, call, self._device, witness)
                 yield found._replace(first_call=before + 1)
 
-    def _verify_graphs(
-        self, case: Case, pieces: list[GroupBuffers], calls: int
-    ) -> Iterator[CheckResult]:
+    def _verify_graphs(self, case: Case, pieces: Pieces, calls: int) -> Iterator[CheckResult]:
         """Check the graphs of several calls that were timed: the check of a call has replayed those
         of one call, which tell what the others must leave."""
         if calls == 1 or not pieces[0]:
@@ -214,14 +212,12 @@ class CaseRunner:
             one_by_one = measure.back_to_back([singles[piece] for piece in used])
             yield verify_together(parts, calls, one_by_one, graph, self._device)
 
-    def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
+    def _takes_part(self, case: Case, pieces: Pieces) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
         does nothing in it, because all ranks are aligned."""
         return bool(pieces[0]) or not case.group_ranks
 
-    def _time(
-        self, command: Command, case: Case, pieces: list[GroupBuffers]
-    ) -> tuple[float, ...] | Batch:
+    def _time(self, command: Command, case: Case, pieces: Pieces) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             self._fill(case, pieces)
         checked_s = self._checked_s.get(case.index, 0.0)
@@ -248,15 +244,13 @@ class CaseRunner:
         most = int(self._comm.reduce_max(torch.tensor(own)))
         return batch._replace(group_bytes=None if most == UNKNOWN else most)
 
-    def _fill(self, case: Case, pieces: list[GroupBuffers]) -> None:
+    def _fill(self, case: Case, pieces: Pieces) -> None:
         """Fill the buffers with test data."""
         for parts in pieces:
             for part in parts:
                 verify.fill_inputs(*part, seed_offset(self._plan, case))
 
-    def _take_samples(
-        self, command: Command, case: Case, pieces: list[GroupBuffers]
-    ) -> LocalSamples:
+    def _take_samples(self, command: Command, case: Case, pieces: Pieces) -> LocalSamples:
         timer = self._timer_of(case, pieces)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
@@ -281,7 +275,7 @@ class CaseRunner:
         waits = self._device.is_async and blocks_host(self._plan, case)
         return waits or case.uses_new_group or OPERATIONS[case.operation].is_timed_by_host
 
-    def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
+    def _timer_of(self, case: Case, pieces: Pieces) -> Timer:
         """The timer of the device, or of the host: there all ranks begin when their devices have
         nothing left to do."""
         if not self._is_by_host(case):
