@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,14 +136,12 @@ def _waits_ns(tasks: Path) -> dict[str, int] | None:
     try:
         # Paths and buffered files would cost more than the reading, and ranks may be many.
         for task in os.listdir(tasks):  # noqa: PTH208
-            try:
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
                 file = os.open(f"{tasks}/{task}/schedstat", os.O_RDONLY)
                 try:
                     found[task] = int(os.read(file, 100).split()[1])
                 finally:
                     os.close(file)
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the thread has ended
     except (OSError, IndexError, ValueError):
         return None
     return found

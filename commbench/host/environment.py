@@ -12,6 +12,7 @@ import re
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,13 +48,9 @@ def nccl_settings() -> dict[str, str]:
     name: NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf (param.cc of NCCL 2.23-2.28)."""
     own = os.environ.get("NCCL_CONF_FILE")
     paths = [HOST / "etc/nccl.conf", Path(own) if own else Path.home() / ".nccl.conf"]
-    found: dict[str, str] = {}
-    for path in paths:
-        for line in (read_text(path) or "").splitlines():
-            name, has_value, value = line.strip().partition("=")
-            if has_value and name.startswith("NCCL_"):
-                found[name] = value
-    return found
+    lines = [line for path in paths for line in (read_text(path) or "").splitlines()]
+    settings = (line.strip().partition("=") for line in lines)
+    return {name: value for name, sign, value in settings if sign and name.startswith("NCCL_")}
 
 
 def boot_id() -> str:
@@ -124,12 +121,9 @@ _IPV6 = Path("/proc/net/if_inet6")
 def read_interface_speeds(host: Path = HOST) -> dict[str, str]:
     """The speed of each network interface that is a device and is up, such as `10000 Mbit/s`.
     Interfaces of software, such as veth and bridges, name a speed that does not limit them."""
-    speeds = {}
-    for interface in sorted((host / "sys/class/net").glob("*")):
-        speed = read_number(interface / "speed") if (interface / "device").exists() else None
-        if speed and speed > 0:
-            speeds[interface.name] = f"{speed} Mbit/s"
-    return speeds
+    devices = sorted((host / "sys/class/net").glob("*/device"))
+    speeds = {device.parent.name: read_number(device.parent / "speed") for device in devices}
+    return {name: f"{speed} Mbit/s" for name, speed in speeds.items() if speed and speed > 0}
 
 
 class NetworkInterface(NamedTuple):
@@ -139,7 +133,7 @@ class NetworkInterface(NamedTuple):
     address: str = ""
 
 
-def addresses() -> list[NetworkInterface]:
+def addresses() -> Iterator[NetworkInterface]:
     """Every address of this host with its interface, IPv4 first; empty where they are not known."""
     entries = array.array("B", bytes(_MOST * _ENTRY))
     pointer, length = entries.buffer_info()
@@ -149,15 +143,13 @@ def addresses() -> list[NetworkInterface]:
             filled, _ = struct.unpack("iP", fcntl.ioctl(any_socket, _SIOCGIFCONF, request))
         lines = _IPV6.read_text().splitlines() if _IPV6.exists() else []
     except OSError:
-        return []
-    found = []
+        return
     for start in range(0, filled, _ENTRY):
         entry = entries[start : start + _ENTRY].tobytes()
         name = entry[:_NAME].split(b"\0")[0].decode(errors="replace")
         # An alias such as eth0:1 is an address of eth0.
         address = socket.inet_ntoa(entry[_IPV4_AT : _IPV4_AT + 4])
-        found.append(NetworkInterface(name.split(":")[0], address))
+        yield NetworkInterface(name.split(":")[0], address)
     for line in lines:
         digits, *_, name = line.split()
-        found.append(NetworkInterface(name, str(ipaddress.IPv6Address(int(digits, 16)))))
-    return found
+        yield NetworkInterface(name, str(ipaddress.IPv6Address(int(digits, 16))))

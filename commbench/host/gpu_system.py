@@ -8,7 +8,7 @@ import re
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -69,7 +69,7 @@ def read_gpu_system(gpus: Sequence[Gpu], host: Path = procfs.HOST) -> GpuSystem:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return GpuSystem(
         driver=_read_driver(host),
-        links=make_link_matrix(gpus, hcas, host),
+        links=tuple(make_link_matrix(gpus, hcas, host)),
         hcas=hcas,
         gpudirect=_read_gpudirect(host) if any("NVIDIA" in gpu.name for gpu in gpus) else None,
         redirecting_bridges=count_redirecting_bridges(host),
@@ -96,16 +96,14 @@ def _read_hca(port: Path) -> Hca:
     )
 
 
-def make_link_matrix(gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path) -> tuple[str, ...]:
+def make_link_matrix(gpus: Sequence[Gpu], hcas: Sequence[Hca], host: Path) -> Iterator[str]:
     """For each GPU `ADDRESS: LINK LINK ...`: to each GPU in turn, then to each HCA."""
     if len(gpus) + len(hcas) < 2:
-        return ()
-    lines = []
+        return
     for gpu in gpus:
         links = [link_name(gpu, other, host) for other in gpus]
         links += [pci_link(gpu, hca, host) for hca in hcas]
-        lines.append(f"{gpu.address}: {' '.join(links)}")
-    return tuple(lines)
+        yield f"{gpu.address}: {' '.join(links)}"
 
 
 def link_name(gpu: Gpu, other: Gpu, host: Path = procfs.HOST) -> str:
@@ -211,13 +209,11 @@ def describe_gpu_facts(facts: dict[str, Any]) -> dict[str, str]:
     """What gpu_facts recorded as texts of a line, equal GPUs together and without what identifies
     one; whatever has another form, as damaged files may, is shown as it is."""
     texts = {"gpu_driver": str(facts.get("gpu_driver") or "")}
+    lists = {name: found for name, found in facts.items() if isinstance(found, list)}
     for name in ("gpus", "hcas"):
-        found = facts.get(name)
-        items = found if isinstance(found, list) else []
-        described = Counter(_describe(item) for item in items)
+        described = Counter(map(_describe, lists.get(name, [])))
         texts[name] = "; ".join(f"{n} x {text}" if n > 1 else text for text, n in described.items())
-    links = facts.get("gpu_links")
-    lines = [str(line).partition(": ")[2] for line in links] if isinstance(links, list) else []
+    lines = [str(line).partition(": ")[2] for line in lists.get("gpu_links", [])]
     kinds = Counter(word for line in lines for word in line.split() if word != "X")
     if len(lines) == 1 or len(kinds) > 1:
         texts["gpu_links"] = "; ".join(lines)

@@ -149,15 +149,13 @@ def load() -> Any:
 
 @lru_cache(maxsize=2)
 def _load(pid: int) -> Any:  # noqa: ARG001 - a forked process needs an initialisation of its own
-    try:
+    with suppress(ImportError):
         import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
+
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            return pynvml
+    return None
 
 
 VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}

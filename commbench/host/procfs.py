@@ -23,11 +23,9 @@ _KINDS_OF_TICKS = 8
 def read_text(path: Path | str) -> str | None:
     """The text of a file, stripped; None where it cannot be read or is empty. Without the buffers
     of `Path.read_text`, which take most of its time for so small a file."""
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return file.read().decode("utf-8", "replace").strip() or None
-    except OSError:
-        return None
+    with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read().decode("utf-8", "replace").strip() or None
+    return None
 
 
 def read_number(path: Path) -> int | None:
@@ -171,11 +169,10 @@ def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
     can be seen from here: inside a container its path may not exist."""
     for line in (read_text(host / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        top = host / MOUNT / controllers
-        inner = top / path.lstrip("/")
-        yield from (f for f in (inner, *inner.parents) if f.is_relative_to(top))
+        if not controllers or controller in controllers.split(","):
+            top = host / MOUNT / controllers
+            inner = top / path.lstrip("/")
+            yield from (f for f in (inner, *inner.parents) if f.is_relative_to(top))
 
 
 def _cpu_limit(group: Path) -> float | None:

@@ -201,9 +201,8 @@ def _choose_device(
                 "use --backend gloo, which runs on the CPU",
             )
         return served[0], "the backend's device"
-    for kind, number in capabilities.devices.items():
-        if kind == "cpu":
-            continue
+    accelerators = {kind: n for kind, n in capabilities.devices.items() if kind != "cpu"}
+    for kind, number in accelerators.items():
         if number >= 2:
             return kind, f"there are {number} GPUs"
         if own_ranks:  # the ranks find out whether it is the same one

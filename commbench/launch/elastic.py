@@ -251,7 +251,5 @@ def _without_agent_logs() -> Iterator[None]:
 def _make_rank_exit(failure: Any) -> supervisor.RankExit:
     """From a ProcessFailure, whose message is a dict where the function raised an exception."""
     message = failure.message
-    text = message.get("message") if isinstance(message, dict) else ""
-    return supervisor.RankExit(
-        failure.exitcode, int(failure.timestamp or 0), str(text or "").strip()
-    )
+    text = str(message.get("message") or "") if isinstance(message, dict) else ""
+    return supervisor.RankExit(failure.exitcode, int(failure.timestamp or 0), text.strip())

@@ -204,13 +204,12 @@ def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:
     """Texts `NAME=VALUE` from texts that may hold several with commas; each name once. NONE gives
     none. Raises UsageError for unknown names and values."""
     found: dict[str, str] = {}
-    for text in (given if isinstance(given, str) else ",".join(given)).split(","):
-        if text.strip() == NONE:
-            continue
+    texts = map(str.strip, (given if isinstance(given, str) else ",".join(given)).split(","))
+    for text in (text for text in texts if text != NONE):
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
             hint = "write for example --nccl-option cta_policy=zero"
-            raise wrong_value(text.strip(), "is not NAME=VALUE", hint, "--nccl-option")
+            raise wrong_value(text, "is not NAME=VALUE", hint, "--nccl-option")
         name = name.lower().replace("-", "_")
         if name not in NCCL_OPTIONS:
             raise name_error("NCCL option", name, list(NCCL_OPTIONS))

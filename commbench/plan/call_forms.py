@@ -280,9 +280,8 @@ def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> t
     none for one. `all` are those that need no new process group and give the same result."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        is_other = [f.calls_before is not None or bool(f.compression) for f in usable]
-        usable = [f for f, is_ in zip(usable, is_other, strict=True) if not is_ or f.name in chosen]
-        return tuple(form.name for form in usable if form.suits(operation))
+        others = {f.name for f in usable if f.calls_before is not None or f.compression} - {*chosen}
+        return tuple(f.name for f in usable if f.name not in others and f.suits(operation))
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 

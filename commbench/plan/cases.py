@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 def count_product(plan: Plan) -> int:
     """How many products there are, before those of the same bytes become one case."""
-    return sum(
-        prod(len(dimension.values(plan, OPERATIONS[name])) for dimension in DIMENSIONS)
-        for name in plan.operations
-    )
+    operations = [OPERATIONS[name] for name in plan.operations]
+    return sum(prod(len(d.values(plan, each)) for d in DIMENSIONS) for each in operations)
 
 
 def product_cases(plan: Plan) -> tuple[Case, ...]:
@@ -66,7 +64,7 @@ def product_cases(plan: Plan) -> tuple[Case, ...]:
             group_sizes = {len(group) for group in plan.groups_of(case)}
             case = case._replace(ranks=max(group_sizes))
             case = round_size(case, plan.rounding, beside[case.tensors], blocks[case.group])
-            case = mark_impossible(case, plan.backend, plan.device, group_sizes)
+            case = mark_impossible(case, plan, group_sizes)
             if case.status == READY and case.uses_new_group and not _has_all_ranks(plan, case):
                 case = case._replace(status=UNSUPPORTED, reason=_ALL_MAKE_GROUPS)
             cases.setdefault(case.key(), case)
@@ -123,9 +121,8 @@ def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: i
         case = case._replace(size_bytes=count * case.granule_bytes, count=count)
         return _require_several(case)
     least = f"{chunk * element} bytes" if chunk > 1 else f"one {case.dtype}"
-    is_per_rank = (
-        case.blocks > 1 or call_forms.size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
-    )
+    step_of_one = call_forms.size_step(operation, forms, ONE_TENSOR, case.ranks)
+    is_per_rank = case.blocks > 1 or step_of_one > 1
     if is_per_rank and common > case.ranks:
         least, is_per_rank = f"{common} times {least}, which groups of all sizes divide,", False
     per = " and ".join(["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR))
@@ -160,9 +157,7 @@ _ALL_MAKE_GROUPS = (
 )
 
 
-def _find_refusal(
-    case: Case, backend_name: str, device: str, group_sizes: Collection[int] = ()
-) -> _Refusal | None:
+def _find_refusal(case: Case, plan: Plan, group_sizes: Collection[int]) -> _Refusal | None:
     """Why a case cannot be measured, as far as the tables tell; None where it may. `group_sizes`
     are those of its groups."""
     if case.group and case.ranks == 1:
@@ -171,7 +166,7 @@ def _find_refusal(
     if case.matrix and len(set(group_sizes)) > 1:
         return _Refusal(f"{case.imbalance} is for groups of one size", _OF_MATRIX)
     operation = OPERATIONS[case.operation]
-    for reason, *others in _reasons(case, operation, backend_name, device):
+    for reason, *others in _reasons(case, operation, plan.backend, plan.device):
         if reason:
             return _Refusal(reason, *others)
     if case.status != SKIPPED:
@@ -247,10 +242,10 @@ def _why_no_overlap(case: Case, operation: Operation) -> str:
     return ""
 
 
-def mark_impossible(case: Case, backend: str, device: str, group_sizes: Collection[int]) -> Case:
+def mark_impossible(case: Case, plan: Plan, group_sizes: Collection[int]) -> Case:
     """The case, marked with the reason where it cannot be measured. `group_sizes` are those of its
     groups."""
-    refusal = _find_refusal(case, backend, device, group_sizes)
+    refusal = _find_refusal(case, plan, group_sizes)
     if not refusal or refusal.reason == case.reason:
         return case
     is_alone = case.group and case.ranks == 1
@@ -266,8 +261,7 @@ def require_ready_case(plan: Plan) -> None:
     refusals = []
     for case in cases:
         groups = {len(group) for group in plan.groups_of(case)}
-        found = _find_refusal(case, plan.backend, plan.device, groups)
-        refusals.append(found or _Refusal(case.reason))
+        refusals.append(_find_refusal(case, plan, groups) or _Refusal(case.reason))
     hints = {refusal.hint for refusal in refusals}
     reasons = list(dict.fromkeys(case.reason for case in cases))[:3]
     error = UsageError if all(r.is_wrong for r in refusals) else UnavailableError

@@ -147,15 +147,13 @@ def group_choices(sets: Sequence[GroupSet], concurrency: str) -> tuple[tuple[str
     the one that is alone. The world has empty texts. A single group is alone in any event."""
     found: list[tuple[str, str, str]] = []
     for name, groups in sets:
+        is_measured = any(len(group) > 1 for group in groups)
         if not name:
             found.append(("", "", ""))
-            continue
-        is_measured = any(len(group) > 1 for group in groups)
-        if concurrency != ALONE or not is_measured:
+        elif concurrency != ALONE or not is_measured:
             found.append((name, TOGETHER, ""))
-        if not is_measured:
-            continue
-        if concurrency == ALONE or (concurrency == BOTH and len(groups) > 1):
+        is_alone = concurrency == ALONE or (concurrency == BOTH and len(groups) > 1)
+        if name and is_measured and is_alone:
             found += [(name, ALONE, format_group(group)) for group in groups]
     return tuple(dict.fromkeys(found))
 

@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
@@ -175,8 +176,7 @@ def _one_of(source: str, what: str, value: Any, known: Iterable[str]) -> str:
 def load(own: OwnCall) -> Any:
     """The class or object of a call, as this process imports it. UnavailableError where its code is
     not that of the plan."""
-    found = describe(own.source)
-    if found != own:
+    if describe(own.source) != own:
         raise UnavailableError(
             f"the call {own.name} ({own.source}) is not the one of the plan: its code has changed",
             "start a new run, or restore the file",
@@ -197,8 +197,7 @@ def _find(source: str) -> Any:
                 lists="`commbench ops --calls`",
             )  # fmt: skip
         return _found(source, points[source].load)
-    is_file = where.endswith(".py")
-    module = _found(source, (lambda: _import_file(where)) if is_file else (lambda: _import(where)))
+    module = _found(source, _import_file if where.endswith(".py") else _import, where)
     entry = module
     for part in name.split("."):
         entry = getattr(entry, part, None)
@@ -211,9 +210,9 @@ def _find(source: str) -> Any:
     return entry
 
 
-def _found(source: str, load: Callable[[], Any]) -> Any:
+def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
     try:
-        return load()
+        return load(*names)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
@@ -253,19 +252,17 @@ def _import_file(text: str) -> ModuleType:
 
 def source_file(kind: type) -> str:
     """The file that has the code of a class; empty where there is none, as in an interpreter."""
-    try:
+    with suppress(TypeError, OSError):
         return inspect.getfile(kind)
-    except (TypeError, OSError):
-        return ""
+    return ""
 
 
 def _digest(kind: type) -> str:
     import hashlib
 
-    try:
+    with suppress(OSError):
         return hashlib.sha256(Path(source_file(kind)).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return ""
+    return ""
 
 
 class InstalledCall(NamedTuple):

@@ -196,7 +196,7 @@ class Transfer(NamedTuple):
     """The other rank, within the group."""
 
 
-_Steps = Sequence[Sequence[Transfer]]
+_Steps = Iterable[Sequence[Transfer]]
 
 
 Begin = Callable[[], Sequence[Any]]
@@ -259,22 +259,17 @@ def _from_stage_to_stage(b: Any) -> _Steps:
 
 def _around_the_ring(b: Any) -> _Steps:
     following, previous = (b.rank + 1) % b.ranks, (b.rank - 1) % b.ranks
-    steps, onward = [], b.send
+    onward = b.send
     for distance in range(1, b.ranks):
         arriving = b.receive_blocks[(b.rank - distance) % b.ranks]
         send, receive = Transfer(True, onward, following), Transfer(False, arriving, previous)
         # As in an exchange: of two neighbours one sends first.
-        steps.append([receive, send] if b.rank % 2 else [send, receive])
+        yield [receive, send] if b.rank % 2 else [send, receive]
         onward = arriving
-    return steps
 
 
 def _of_peer(at: BlockPosition) -> BlockOrigin | None:
     return BlockOrigin(rank=at.peer.rank, block=0) if at.peer else None
-
-
-def _of_sender(at: BlockPosition) -> BlockOrigin | None:
-    return None if at.peer is None or at.peer.is_first else _of_peer(at)
 
 
 def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
@@ -309,7 +304,8 @@ POINT_TO_POINT = by_name(
     ),
     _entry(
         _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
-        torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
+        torch_call="isend, irecv", p2p_calls=(ISEND, SEND, BATCH),
+        expected=lambda at: None if at.peer and at.peer.is_first else _of_peer(at),
         is_paired=True, is_one_way=True, has_window=True, messages="0",
         part="one message of the window", parts=lambda window: window,
     ),

@@ -220,13 +220,10 @@ class Plan:
             require_known("form", self.forms, [*usable, ALL_FORMS])
         for name in self.forms:
             if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
-                one = CALL_FORMS[name].one
-                raise UsageError(
-                    f"--form {name} takes {'one tensor' if one else 'several tensors'}",
-                    "leave out --tensors, or add 1: --tensors 1,16"
-                    if one
-                    else "write for example --tensors 16",
-                )
+                number, hint = "several tensors", "write for example --tensors 16"
+                if CALL_FORMS[name].one:
+                    number, hint = "one tensor", "leave out --tensors, or add 1: --tensors 1,16"
+                raise UsageError(f"--form {name} takes {number}", hint)
 
     def _require_calls(self) -> None:
         """Every own call is known, has a name of its own, and an operation that is measured."""

@@ -177,7 +177,7 @@ def _call_case(
         concurrency="" if call.group == WORLD else TOGETHER,
     )  # fmt: skip
     case = round_size(case, EXACT, (CALL_FORMS[form],), lcm(*sizes))
-    return mark_impossible(case, plan.backend, plan.device, sizes)
+    return mark_impossible(case, plan, sizes)
 
 
 @lru_cache(maxsize=256)

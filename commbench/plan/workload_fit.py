@@ -167,14 +167,11 @@ def _keep(calls: Sequence[Call], changed: Sequence[Call | None]) -> tuple[Call, 
         lost_s = 0.0
     if found and lost_s:
         found[-1] = found[-1]._replace(compute_after_s=lost_s)
-    return tuple(
-        call
-        if call.waited_after is None
-        else call._replace(
-            waited_after=max(index, places[min(call.waited_after + 1, len(calls))] - 1)
-        )
-        for index, call in enumerate(found)
-    )
+    for index, call in enumerate(found):
+        if call.waited_after is not None:
+            last = places[min(call.waited_after + 1, len(calls))] - 1
+            found[index] = call._replace(waited_after=max(index, last))
+    return tuple(found)
 
 
 _FIRST_KEPT = "ranks 0 to "
@@ -222,8 +219,7 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
 
 
 def _sizes(groups: tuple[tuple[int, ...], ...]) -> str:
-    sizes = sorted({len(group) for group in groups})
-    return " or ".join(map(str, sizes))
+    return " or ".join(map(str, sorted({len(group) for group in groups})))
 
 
 def _shrink_program(
@@ -232,9 +228,7 @@ def _shrink_program(
     """The programs of the ranks that are left: ranks whose groups lost different numbers of ranks
     no longer make the same calls."""
     made: dict[tuple[Call, ...], list[int]] = {}
-    for rank in program.ranks:
-        if rank >= smaller.world_size:
-            continue
+    for rank in (rank for rank in program.ranks if rank < smaller.world_size):
         shrunk = [_shrink_call(workload, smaller, call, rank) for call in program.calls]
         if not made:
             left_out.update(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple, TypeAlias
 
 from commbench.errors import UsageError
@@ -17,7 +17,6 @@ from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.workload import SEND, Call, Step, Workload
 from commbench.units import format_size, parse_size
 
-_Group = tuple[int, ...]
 _HINT = "its calls must be those of all ranks, of the same step; calls are counted from 1"
 
 
@@ -43,7 +42,7 @@ def match_calls(workload: Workload, step: Step) -> list[Match]:
     """
     programs = {rank: program.calls for program in step.programs for rank in program.ranks}
     counts: Counter[tuple[object, ...]] = Counter()
-    found: dict[tuple[str, _Group, bool, int], list[MadeCall]] = defaultdict(list)
+    found: dict[tuple[str, tuple[int, ...], bool, int], list[MadeCall]] = defaultdict(list)
     """By the ranks that make a call, and its place among theirs."""
     for rank, calls in programs.items():
         for number, call in enumerate(calls):
@@ -52,9 +51,8 @@ def match_calls(workload: Workload, step: Step) -> list[Match]:
                 side, pair = call.operation, (rank, members[call.peer])
                 members = pair if side == SEND else pair[::-1]
             place = (call.group, members, side, rank)
-            found[call.group, members, bool(side), counts[place]].append(
-                MadeCall(rank, number, call)
-            )
+            key = (call.group, members, bool(side), counts[place])
+            found[key].append(MadeCall(rank, number, call))
             counts[place] += 1
     matches = []
     for (_, members, *_), made in found.items():
@@ -135,9 +133,8 @@ def calls_only_s(workload: Workload, step: Step) -> float | None:
             for index, call in enumerate(program.calls):
                 at = match_of[rank, index]
                 made: list[_Node] = [(rank, index - 1)] if index else []
-                before[rank, index] = made + [
-                    match_of[rank, waited] for waited in (waits[index - 1] if index else ())
-                ]
+                waited = waits[index - 1] if index else ()
+                before[rank, index] = made + [match_of[rank, each] for each in waited]
                 before[at].append((rank, index))
                 if call.peer is None:
                     before[at] += [last[call.stream]] if call.stream in last else []
@@ -221,10 +218,8 @@ def expand_variants(names: Iterable[str], step: Step) -> tuple[str, ...]:
     """The variants of a step, EVERY_VARIANT replaced by those that differ: its gaps where they are
     known, and for reductions of 1 MiB or more buckets of half and twice the largest, and COMPOSED.
     """
-    found: dict[str, None] = {}
-    for name in names:
-        found |= dict.fromkeys(_every_variant(step) if name == EVERY_VARIANT else (name,))
-    return tuple(found)
+    found = (_every_variant(step) if name == EVERY_VARIANT else [name] for name in names)
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def why_no_variant(variant: str, step: Step) -> str:

@@ -25,7 +25,7 @@ from commbench.plan.workload import RECV, SEND, Call
 from commbench.readers import torch_calls
 from commbench.readers import trace_base as base
 from commbench.readers.torch_calls import ANNOTATION, KERNEL, OPERATOR, RECORD, WAIT, Event
-from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
+from commbench.readers.trace_base import Fields, RankTrace, TracedGroups, TracedStep, TraceFormat
 from commbench.readers.trace_source import Source
 from commbench.stats import collect
 
@@ -188,7 +188,7 @@ KINETO = TraceFormat(
 
 
 def make_calls(
-    events: list[Event], groups: dict[str, TracedGroup], rank: int | None, is_complete: bool = False
+    events: list[Event], groups: TracedGroups, rank: int | None, is_complete: bool = False
 ) -> tuple[list[Call], list[str]]:
     """The calls of a rank in order, and notes about what could not be read. Groups that the events
     describe are added to `groups`. `is_complete`: these are all groups, so that a call that names
@@ -252,7 +252,7 @@ def _link_kernels(sites: list[_Site], kernels: list[Event]) -> list[Event]:
 
 
 def _make_call(
-    site: _Site, groups: dict[str, TracedGroup], unknown: set[str], waits: _Waits
+    site: _Site, groups: TracedGroups, unknown: set[str], waits: _Waits
 ) -> tuple[Call | None, torch_calls.Operator | None]:
     """The call of a site; None for one that is none, or is added to `waits` or to `unknown`."""
     record, operator, note = (
@@ -295,9 +295,7 @@ def _merge(call: Call | None, other: Call | None) -> Call | None:
     return call._replace(**missing, tensors=max(call.tensors, other.tensors))
 
 
-def _add_loose_kernels(
-    calls: list[Call], kernels: list[Event], groups: dict[str, TracedGroup]
-) -> int:
+def _add_loose_kernels(calls: list[Call], kernels: list[Event], groups: TracedGroups) -> int:
     """Give kernels to calls without one. A coalesced call and a batch of sends and receives have
     one kernel together, which names none of them: their calls share its time equally. A kernel that
     describes its call, but whose call was not recorded, becomes a call, and so does one whose name
@@ -349,9 +347,8 @@ def _with_waits(calls: list[Call], waits: _Waits, tensors: list[Event]) -> list[
         types, shapes = event.args.list("Input type"), event.args.list("Input Dims")
         if not (types and shapes):
             continue
-        queue = open_calls.get(
-            base.in_bytes(base.count_elements(shapes[0]), base.find_dtype_name(types[0]))
-        )
+        size = base.in_bytes(base.count_elements(shapes[0]), base.find_dtype_name(types[0]))
+        queue = open_calls.get(size)
         if queue and (found[queue[0]].ready_s or 0.0) <= event.start_s:
             index = queue.popleft()
             found[index] = found[index]._replace(waited_s=event.start_s)

@@ -271,9 +271,8 @@ def _find_tables(layout: Format, collector: RowCollector) -> list[Table]:
             if not tables[-1].rows:
                 tables[-1].facts = facts
             elif "dtype" in found:  # the next of several types in one run
-                tables.append(
-                    replace(tables[-1], line=line.number, facts=facts, columns=(), rows=[])
-                )
+                again = replace(tables[-1], line=line.number, facts=facts, columns=(), rows=[])
+                tables.append(again)
         else:
             _read_line(layout, collector, tables, line)
     return tables

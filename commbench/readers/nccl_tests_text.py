@@ -29,7 +29,6 @@ _NAMES = {
 """Columns by the names that commbench.readers.nccl_tests gives them."""
 _TITLES = {"out-of-place": OUT_OF_PLACE, "in-place": IN_PLACE}
 _TITLE = re.compile("|".join(_TITLES))
-_TIMESTAMP = "timestamp"
 
 
 @dataclass
@@ -86,7 +85,7 @@ class _Section:
         if "redop" in self.columns and len(row) > (blank := self.columns.index("redop")):
             row = row if row[blank][0].isalpha() else [*row[:blank], "", *row[blank:]]
         last = len(self.columns) - 1
-        if self.columns[-1] == _TIMESTAMP and len(row) == last + 2:
+        if self.columns[-1] == "timestamp" and len(row) == last + 2:
             row = [*row[:last], " ".join(row[last:])]
         base.name_cells(self.columns, row)
         key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))

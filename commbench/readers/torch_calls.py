@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 from commbench.plan.workload import MOST_RANKS, SEND, Call
 from commbench.readers import trace_base as base
-from commbench.readers.trace_base import Fields, TracedGroup
+from commbench.readers.trace_base import Fields, TracedGroup, TracedGroups
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
-_GLOO = "gloo:"
 
 
 class Event(NamedTuple):
@@ -39,7 +38,7 @@ class Event(NamedTuple):
     @property
     def is_transfer(self) -> bool:
         """Whether it is a transfer of gloo."""
-        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
+        return self.kind == ANNOTATION and self.name.startswith("gloo:")
 
     def shape(self) -> tuple[str, int | None, str]:
         """The operation of an annotation, the elements of its input, and their type."""
@@ -105,7 +104,7 @@ class Operator(NamedTuple):
     """Whether it has a list of tensors for each rank, which gloo may run as several transfers; its
     input is a block then."""
 
-    def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
+    def in_group(self, call: Call, name: str, groups: TracedGroups) -> Call:
         """Its call in the process group of that name, with the size that follows from a block."""
         size = call.size_bytes
         block = base.in_bytes(self.input_elements, call.dtype) if self.is_nested else None
@@ -145,7 +144,7 @@ def read_operator(event: Event) -> Operator | None:
     return call and Operator(call, sent, ratio, tensors.block is not None)
 
 
-def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+def read_record(args: Fields, groups: TracedGroups) -> Call | None:
     """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
     that is no call, or is not known. What they say of its group is added to `groups`."""
     sent, received = args.count("In msg nelems"), args.count("Out msg nelems")
@@ -169,9 +168,7 @@ def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     return call
 
 
-def _place(
-    peer: int | None, group: str, groups: dict[str, TracedGroup], in_group: int | None
-) -> int | None:
+def _place(peer: int | None, group: str, groups: TracedGroups, in_group: int | None) -> int | None:
     """The peer's rank in the group. `Rank` is that rank; `Src Rank` and `Dst Rank` are global in
     newer versions, in older ones the same as `Rank`."""
     ranks = groups.get(group, TracedGroup()).ranks
@@ -202,7 +199,7 @@ def _with_splits(
     )
 
 
-def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> None:
+def _add_group(args: Fields, groups: TracedGroups) -> None:
     """Add what a record says of its process group."""
     name = args.text("Process Group Name")
     known = groups.get(name, TracedGroup())
@@ -255,15 +252,13 @@ class Transfers:
             queue = self._waiting.get(key)
             while queue and queue[0][0].start_s < (call.ready_s or 0.0):
                 queue.popleft()  # of a call before the trace began
-            if not queue:
-                continue
-            event, dtype = queue.popleft()
-            if operator.is_nested:
-                self._nested[key].append(event.start_s)
-            filled = _with_dtype(call, operator, dtype)
-            return filled._replace(
-                start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
-            )
+            if queue:
+                event, dtype = queue.popleft()
+                if operator.is_nested:
+                    self._nested[key].append(event.start_s)
+                filled = _with_dtype(call, operator, dtype)
+                time_s = event.end_s - event.start_s
+                return filled._replace(start_s=event.start_s, time_s=time_s, stream=event.thread)
         return call
 
     def _keys(self, call: Call, operator: Operator) -> list[_Key]:
@@ -294,7 +289,7 @@ class Transfers:
 def find_groups(
     calls: list[Call],
     without_group: list[tuple[int, Operator]],
-    groups: dict[str, TracedGroup],
+    groups: TracedGroups,
     rank: int | None,
     only: str,
 ) -> None:

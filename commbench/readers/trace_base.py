@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
@@ -52,6 +53,10 @@ class TracedGroup(NamedTuple):
     size: int = 0
 
 
+TracedGroups: TypeAlias = dict[str, TracedGroup]
+"""Groups by their names in a trace."""
+
+
 class TracedStep(NamedTuple):
     """A step that torch.profiler marked."""
 
@@ -69,7 +74,7 @@ class RankTrace(NamedTuple):
     world_size: int | None = None
     calls: tuple[Call, ...] = ()
     """In the order in which the rank made them."""
-    groups: dict[str, TracedGroup] = {}  # noqa: RUF012 - never changed
+    groups: TracedGroups = {}  # noqa: RUF012 - never changed
     steps: tuple[TracedStep, ...] = ()
     backend: str = ""
     computing: Sequence[float] = ()
@@ -143,10 +148,8 @@ def as_counts(value: Any) -> tuple[int, ...]:
     """The whole numbers in a list, or in its text `[0, 1]`; empty for a text that was cut, and for
     all else."""
     if isinstance(value, str):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            return ()
     if not isinstance(value, list) or len(value) > MOST_GROUP_RANKS:
         return ()
     return tuple(value) if all(as_count(number) is not None for number in value) else ()
@@ -207,7 +210,7 @@ class Fields:
         return found if found is not None and 0 <= found <= LONGEST_S else None
 
 
-def read_groups(found: Fields) -> dict[str, TracedGroup]:
+def read_groups(found: Fields) -> TracedGroups:
     """Process groups by their names, from what torch writes of each under `pg_config`. Their keys
     begin with `pg_` or do not."""
     groups = {}
@@ -245,8 +248,7 @@ def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     found: list[tuple[float, float]] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = found[-1][0], end
+            found[-1] = found[-1][0], max(end, found[-1][1])
         else:
             found.append((begin, end))
     return found

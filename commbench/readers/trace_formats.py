@@ -52,7 +52,7 @@ _RECORD_ARGS = {
 
 
 def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
-    groups: dict[str, TracedGroup] = {}
+    groups: base.TracedGroups = {}
     events: list[Event] = []
     for node in map(Fields, records):
         name, inputs = str(node.get("name")), node.fields("inputs")
@@ -84,27 +84,23 @@ def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
     )
 
 
-def _groups_of_all(values: list[Any]) -> dict[str, TracedGroup]:
+def _groups_of_all(values: list[Any]) -> base.TracedGroups:
     """The process groups in the first value of a node; that of all ranks has an empty list."""
     try:
         found = base.read_groups(Fields({"pg_config": json.loads(values[0]) if values else None}))
     except (ValueError, TypeError, RecursionError):
         return {}
-    return {
-        name: group
-        if group.ranks or group.size > base.MOST_GROUP_RANKS
-        else group._replace(ranks=tuple(range(group.size)))
-        for name, group in found.items()
-    }
+    for name, group in found.items():
+        if not group.ranks and group.size <= base.MOST_GROUP_RANKS:
+            found[name] = group._replace(ranks=tuple(range(group.size)))
+    return found
 
 
 def _record_args(attributes: list[Any], values: list[Any]) -> dict[str, Any]:
     """The arguments of a record, by the names of torch.profiler. Its values have the number of the
     call in its group as [number, is it peer to peer]."""
-    args = {}
-    for entry in map(Fields, attributes):
-        if (name := entry.text("name")) in _RECORD_ARGS:
-            args[_RECORD_ARGS[name]] = entry.get("value")
+    named = ((entry.text("name"), entry.get("value")) for entry in map(Fields, attributes))
+    args = {_RECORD_ARGS[name]: value for name, value in named if name in _RECORD_ARGS}
     for value in values:
         if isinstance(value, list) and len(value) == 2 and isinstance(value[1], bool):
             return args | {"Seq": value[0]}
@@ -143,7 +139,7 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
     )  # fmt: skip
 
 
-def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+def _read_entry(entry: Fields, groups: base.TracedGroups) -> Call | None:
     found = _NAME.match(str(entry.get("profiling_name"))[:200])
     inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
     counts = [base.count_elements(shapes) for shapes in (inputs, outputs) if shapes]
@@ -161,9 +157,8 @@ def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     if group and group not in groups:
         groups[group] = TracedGroup(description=description)
     if call.operation == "all_to_all" and len(set(counts)) > 1:  # S is what a rank sends
-        call = call._replace(
-            operation="all_to_all_v", size_bytes=base.in_bytes(counts[0], call.dtype)
-        )
+        size = base.in_bytes(counts[0], call.dtype)
+        call = call._replace(operation="all_to_all_v", size_bytes=size)
     return call._replace(
         tensors=max(1, len(entry.list("input_sizes"))) if "coalesced" in found[1] else 1,
         peer=int(found[3]) if call.is_message and found[3] else None,
@@ -186,7 +181,7 @@ _INSPECTOR_HINT = "give the output of NCCL's plug-in Inspector"
 
 
 def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
-    groups: dict[str, TracedGroup] = {}
+    groups: base.TracedGroups = {}
     ranks: dict[str, int] = {}
     objects = [Fields(values) for values in islice(records, base.MOST_RECORDS)]
     hosts = {values.fields("metadata").text("hostname") for values in objects}
@@ -206,9 +201,7 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     )  # fmt: skip
 
 
-def _read_object(
-    values: Fields, groups: dict[str, TracedGroup], ranks: dict[str, int]
-) -> Call | None:
+def _read_object(values: Fields, groups: base.TracedGroups, ranks: dict[str, int]) -> Call | None:
     header, found = values.fields("header"), values.fields("coll_perf")
     operation = base.find_operation_name(found.get("coll"))
     name, rank = header.text("id"), header.rank("rank")
@@ -300,17 +293,15 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
         except OSError as error:
             raise RecordsError(f"cannot read {path}: {error.strerror}", _HINT) from None
         # Flight recorders write pickles without a suffix.
-        named = [
-            each
-            for each in own
-            if each.name.endswith(_SUFFIXES)
-            or (not each.suffix and first_bytes(each, 2) in _PICKLES)
-        ]
-        named = [each for each in named if not is_workload(each)]
-        if not named:
+        if not (named := [*filter(_is_trace, own)]):
             raise RecordsError(f"{path} has no traces", _HINT)
         files += named
     return files
+
+
+def _is_trace(path: Path) -> bool:
+    is_pickle = not path.suffix and first_bytes(path, 2) in _PICKLES
+    return (path.name.endswith(_SUFFIXES) or is_pickle) and not is_workload(path)
 
 
 def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:

@@ -115,6 +115,8 @@ class Buffers(NamedTuple):
 
 GroupBuffers: TypeAlias = list[tuple[Case, Buffers]]
 """A case as each of a rank's groups runs it, with its buffers; empty for a rank in none."""
+Pieces: TypeAlias = list[GroupBuffers]
+"""The buffers of each piece of memory that a case uses in turn."""
 
 
 class Arena:
@@ -204,7 +206,7 @@ class Arena:
         """Note that the memory now holds data of a case."""
         self._dtypes[case.memory] = _contents(case) or self._dtypes.get(case.memory, "")
 
-    def pieces(self, case: Case) -> list[GroupBuffers]:
+    def pieces(self, case: Case) -> Pieces:
         """The buffers of a case in each of its pieces of memory, which share no byte."""
         return [self.of_groups(case, piece) for piece in range(case.pieces)]
 

@@ -102,10 +102,6 @@ def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], 
     return partial(torch._foreach_copy_, targets, sources) if pairs else lambda: None
 
 
-_Begin = Callable[[], Any]
-"""Begins a call, and returns what `wait()` is called on; None where nothing is left to wait for."""
-
-
 def make_step(
     step: replay.ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
 ) -> Callable[[], None]:
@@ -133,8 +129,9 @@ def make_step(
 
 def _begin(
     calls: Sequence[replay.ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
-) -> _Begin | None:
-    """What begins a call, or a batch of messages; None for one that an earlier one begins."""
+) -> Callable[[], Any] | None:
+    """What begins a call, or a batch of messages, and returns what `wait()` is called on, or None
+    where nothing is left to wait for; None for one that an earlier one begins."""
     one = calls[index]
     if one.call.is_message:
         batch = range(index, index + one.together)

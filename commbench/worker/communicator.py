@@ -274,7 +274,7 @@ def communicator(
             comm.group_views = groups.make_groups(plan, comm.rank, comm.group, timeout)
         groups.open_idle_groups(plan, comm.device, timeout)
         made = time.perf_counter()
-        _connect_or_report(comm, plan, rank_context, watchdog)
+        _connect_or_report(comm, plan, watchdog)
         comm.joined = time.perf_counter()
         comm.start_up_s = (init_s, made - began, comm.joined - made, rendezvous_s)
         if log:
@@ -323,9 +323,7 @@ def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelt
         ) from error
 
 
-def _connect_or_report(
-    comm: Communicator, plan: Plan, rank_context: RankContext, watchdog: Watchdog
-) -> None:
+def _connect_or_report(comm: Communicator, plan: Plan, watchdog: Watchdog) -> None:
     """Connect; where this rank cannot, the error says why. The other ranks may wait for it, so that
     they learn of it as of a lost rank."""
     join_s = longest_join_s(plan.world_size)
@@ -339,7 +337,7 @@ def _connect_or_report(
         is_reporter = watchdog.report_failure(reason)
         _abort(comm)
         raise UnavailableError(
-            f"rank {rank_context.rank} on {socket.gethostname()} could make {reason}",
+            f"rank {comm.rank} on {socket.gethostname()} could make {reason}",
             "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host",
             is_reporter=is_reporter,
         ) from error

@@ -18,7 +18,7 @@ from commbench.plan.replay import blocks_host
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
 from commbench.worker import measure, numerics, overlap, sampling, verify
-from commbench.worker.buffers import Arena, GroupBuffers
+from commbench.worker.buffers import Arena, Pieces
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
@@ -48,7 +48,7 @@ class CaseRunner:
         self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
     ) -> None:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
-        self._state = state
+        self._state, self._device = state, comm.device
         self._counters = CpuCounters()
         self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
@@ -102,13 +102,13 @@ class CaseRunner:
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
-        runs: dict[int, Callable[[Command, Case, list[GroupBuffers]], Outcome]]
+        runs: dict[int, Callable[[Command, Case, Pieces], Outcome]]
         runs = {sampling.NUMERICS: self._find_numerics, sampling.CHECK: self._check}
         result = runs.get(command.what, self._time)(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
-    def _iterations(self, case: Case, pieces: list[GroupBuffers], calls: int = 1) -> list[Call]:
+    def _iterations(self, case: Case, pieces: Pieces, calls: int = 1) -> list[Call]:
         """The functions that run so many calls of a case (make_iterations), in each of the rank's
         groups; a graph is captured once."""
         if case.part:
@@ -116,24 +116,23 @@ class CaseRunner:
         key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
         if key not in self._graphs:
             made = [measure.back_to_back([make_call(*part) for part in parts]) for parts in pieces]
-            iterations = measure.make_iterations(self._comm.device, case, made, calls)
+            iterations = measure.make_iterations(self._device, case, made, calls)
             if self._is_by_host(case):
-                device = self._comm.device
-                after = [device.synchronize] if device.is_async else []
+                after = [self._device.synchronize] if self._device.is_async else []
                 return [measure.back_to_back([call, *after]) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
             self._graphs[key] = iterations
         return self._graphs[key]
 
-    def _next_turns(self, case: Case, pieces: list[GroupBuffers], calls: int, number: int) -> Call:
+    def _next_turns(self, case: Case, pieces: Pieces, calls: int, number: int) -> Call:
         """The function that runs the next iterations of a case, so many, by turns."""
         iterations = self._iterations(case, pieces, calls)
         turn = self._turns.get((case.index, calls), 0)
         self._turns[case.index, calls] = turn + number
         return measure.by_turns(iterations, turn % len(iterations))
 
-    def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
+    def _check(self, command: Command, case: Case, pieces: Pieces) -> CheckResult:
         """Check so many calls in each piece of memory that calls of the case use."""
         began, before = time.perf_counter(), self._checks.get(case.index, 0)
         self._checks[case.index] = before + command.iterations
@@ -142,7 +141,6 @@ class CaseRunner:
         checks = len(pieces) * command.iterations + 2 * (calls > 1) * (len(pieces) + calls)
         expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
-        device = self._comm.device
         try:
             numbers = range(before, before + command.iterations)
             each = [one for n in numbers for one in self._verify(case, pieces, n)]
@@ -152,7 +150,7 @@ class CaseRunner:
                 raise
             found = CheckResult(failed=out_of_memory(self._comm.rank, error))
         checked = combine_checks(self._comm, found)
-        if device.is_async and not (checked.failed or checked.fault or before):
+        if self._device.is_async and not (checked.failed or checked.fault or before):
             checked = checked._replace(seconds=self._time_more(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
@@ -161,7 +159,7 @@ class CaseRunner:
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked._replace(calls=command.iterations, elapsed_s=time.perf_counter() - began)
 
-    def _find_numerics(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> Numerics:
+    def _find_numerics(self, command: Command, case: Case, pieces: Pieces) -> Numerics:
         """Compare the numbers of a case with exact ones, in its first piece of memory."""
         expected_s = numerics.MOST_TIMES * longest_check_s(case.size_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
@@ -171,23 +169,23 @@ class CaseRunner:
             case, pieces[0], call, self._comm, self._timer, self._state, source
         )
 
-    def _time_more(self, case: Case, pieces: list[GroupBuffers]) -> float:
+    def _time_more(self, case: Case, pieces: Pieces) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
         In the checked call the backend may have made connections, and a busy host stops a call now
         and then."""
-        device, spent = self._comm.device, torch.zeros(CALLS_OF_AN_ESTIMATE, dtype=torch.int64)
+        spent = torch.zeros(CALLS_OF_AN_ESTIMATE, dtype=torch.int64)
         if self._takes_part(case, pieces):
             call = self._iterations(case, pieces)[0]
             for number in range(CALLS_OF_AN_ESTIMATE):
                 self._timer.align()
-                device.synchronize()
+                self._device.synchronize()
                 began = time.perf_counter_ns()
                 call()
-                device.synchronize()
+                self._device.synchronize()
                 spent[number] = time.perf_counter_ns() - began
         return float(self._comm.all_reduce_max(spent).min()) * 1e-9
 
-    def _verify(self, case: Case, pieces: list[GroupBuffers], before: int) -> Iterator[CheckResult]:
+    def _verify(self, case: Case, pieces: Pieces, before: int) -> Iterator[CheckResult]:
         """Check a call of each of the rank's groups, one after another: ranks that are in several
         are so in the same order. So many calls of the case were checked before."""
         offset = seed_offset(self._plan, case, before)
@@ -198,13 +196,10 @@ class CaseRunner:
                 earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
                 known = earlier if before else ()
                 witness = Witness(part, buffers, self._comm, known) if buffers.own else None
-                device = self._comm.device
-                found = verify.verify(part, buffers, offset + piece, call, device, witness)
+                found = verify.verify(part, buffers, offset + piece, call, self._device, witness)
                 yield found._replace(first_call=before + 1)
 
-    def _verify_graphs(
-        self, case: Case, pieces: list[GroupBuffers], calls: int
-    ) -> Iterator[CheckResult]:
+    def _verify_graphs(self, case: Case, pieces: Pieces, calls: int) -> Iterator[CheckResult]:
         """Check the graphs of several calls that were timed: the check of a call has replayed those
         of one call, which tell what the others must leave."""
         if calls == 1 or not pieces[0]:
@@ -215,16 +210,14 @@ class CaseRunner:
             used = list(islice(turns, calls))
             parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
             one_by_one = measure.back_to_back([singles[piece] for piece in used])
-            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
+            yield verify_together(parts, calls, one_by_one, graph, self._device)
 
-    def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
+    def _takes_part(self, case: Case, pieces: Pieces) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
         does nothing in it, because all ranks are aligned."""
         return bool(pieces[0]) or not case.group_ranks
 
-    def _time(
-        self, command: Command, case: Case, pieces: list[GroupBuffers]
-    ) -> tuple[float, ...] | Batch:
+    def _time(self, command: Command, case: Case, pieces: Pieces) -> tuple[float, ...] | Batch:
         if self._arena.is_stale(case):
             self._fill(case, pieces)
         checked_s = self._checked_s.get(case.index, 0.0)
@@ -232,7 +225,7 @@ class CaseRunner:
         set_phase(self._state, rank_state.MEASURING, command.case, command.iterations, expected_s)
         self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.ends.prepare()
-        queues = self._comm.device.is_async and not self._is_by_host(case)
+        queues = self._device.is_async and not self._is_by_host(case)
         samples = measure.no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
@@ -251,15 +244,13 @@ class CaseRunner:
         most = int(self._comm.reduce_max(torch.tensor(own)))
         return batch._replace(group_bytes=None if most == UNKNOWN else most)
 
-    def _fill(self, case: Case, pieces: list[GroupBuffers]) -> None:
+    def _fill(self, case: Case, pieces: Pieces) -> None:
         """Fill the buffers with test data."""
         for parts in pieces:
             for part in parts:
                 verify.fill_inputs(*part, seed_offset(self._plan, case))
 
-    def _take_samples(
-        self, command: Command, case: Case, pieces: list[GroupBuffers]
-    ) -> LocalSamples:
+    def _take_samples(self, command: Command, case: Case, pieces: Pieces) -> LocalSamples:
         timer = self._timer_of(case, pieces)
         if command.untimed:
             call = self._next_turns(case, pieces, 1, command.untimed)
@@ -267,12 +258,12 @@ class CaseRunner:
                 self._state[rank_state.ITERATION] = number
                 timer.align()
                 call()
-        device, number = self._comm.device, command.iterations
+        number = command.iterations
         iteration = self._next_turns(case, pieces, command.calls, number)
         made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        before = held_bytes(made, device, is_without=True)
+        before = held_bytes(made, self._device, is_without=True)
         samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
-        after = held_bytes(made, device, is_without=False)
+        after = held_bytes(made, self._device, is_without=False)
         self._group_bytes = None
         if before is not None and after is not None:
             self._group_bytes = max(0, after - before) // sum(map(len, made))
@@ -281,24 +272,24 @@ class CaseRunner:
     def _is_by_host(self, case: Case) -> bool:
         """Whether the host's clock times a case also on a device: its calls run on the host, wait
         there for the device, or need a new group."""
-        waits = self._comm.device.is_async and blocks_host(self._plan, case)
+        waits = self._device.is_async and blocks_host(self._plan, case)
         return waits or case.uses_new_group or OPERATIONS[case.operation].is_timed_by_host
 
-    def _timer_of(self, case: Case, pieces: list[GroupBuffers]) -> Timer:
+    def _timer_of(self, case: Case, pieces: Pieces) -> Timer:
         """The timer of the device, or of the host: there all ranks begin when their devices have
         nothing left to do."""
         if not self._is_by_host(case):
             return self._timer
         new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        calls = [self._comm.device.in_stream(make_call(*part)) for part in pieces[0]]
+        calls = [self._device.in_stream(make_call(*part)) for part in pieces[0]]
 
         def align() -> None:
             self._arena.release_spare()
             for made, call in zip(new_groups, calls, strict=False):
                 made.prepare(case.call_form.calls_before, call)
-            self._comm.device.synchronize()
+            self._device.synchronize()
             self._timer.aligner()
-            self._comm.device.synchronize()
+            self._device.synchronize()
 
         return measure.Timer(self._comm, align)
 

@@ -108,8 +108,7 @@ def worker_main(worker_args: WorkerArgs) -> None:
 
     verbose = os.environ.get("TORCH_CPP_LOG_LEVEL") in ("INFO", "WARNING")
     if not verbose and not any(name in os.environ for name in DEBUG_VARIABLES):
-        log = log_path(scratch_dir, rank)
-        _redirect_output(log, is_reporter=not rank)
+        _redirect_output(log_path(scratch_dir, rank), is_reporter=not rank)
         # A crash writes its stack to a file, so that the terminal shows only the two lines of the
         # error; of one thread only, because reading the others' while they run may never end.
         stack = stack_path(scratch_dir, rank).open("w")

@@ -66,10 +66,9 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
     """
     views: GroupViews = {}
     for name, groups in plan.group_sets:
+        several = [(number, ranks) for number, ranks in enumerate(groups) if len(ranks) > 1]
         own = []
-        for number, ranks in enumerate(groups if name else ()):
-            if len(ranks) < 2:
-                continue
+        for number, ranks in several if name else ():
             group = default
             if len(ranks) < plan.world_size:
                 options = make_nccl_options(plan, timeout)

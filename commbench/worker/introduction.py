@@ -112,9 +112,7 @@ def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator, hin
     own = {"commbench": __version__, "plan": task.plan.digest, "journal": task.journal}
     first = comm.share_value(own)
     others = comm.first_rank([own[key] != value for key, value in first.items()])
-    for key, other in zip(own, others, strict=True):
-        if other is None:
-            continue
+    for key, other in ((k, rank) for k, rank in zip(own, others, strict=True) if rank is not None):
         kind: type[errors.CommbenchError] = errors.UnavailableError
         host, value = comm.share_value([info.host, own[key]], other)
         found = f"{key} ({value}) from rank 0 ({first[key]})"

@@ -182,9 +182,8 @@ class Overlaps:
         if case.part != AT_ONCE:
             return batch
         calls = len(batch.samples_s)
-        own = torch.zeros((2, calls), dtype=torch.int64)
-        if any(found := self.ends.collect(calls)):
-            own = torch.tensor(found)
+        found = self.ends.collect(calls)
+        own = torch.tensor(found) if any(found) else torch.zeros((2, calls), dtype=torch.int64)
         ends = self._comm.reduce_max(own).tolist()
         communicated, computed = (tuple(round(ns * 1e-9, 10) for ns in found) for found in ends)
         known = communicated if all(communicated) else ()

@@ -299,11 +299,10 @@ def _share(parts: verify.Parts, rows: Iterable[torch.Tensor]) -> float:
     wrong = alike = 0
     for (_, block, row, tolerance), other in zip(verify.results(parts), rows, strict=True):
         count, first = verify.compare(block, row, tolerance)
-        if not count:
-            continue
-        seen = block[first : first + verify.COMPARED]
-        places = (torch.arange(first, first + len(seen)) % len(row)).to(row.device)
-        is_wrong = verify.differs(seen, row[places], tolerance)
-        wrong += int(is_wrong.sum())
-        alike += int((is_wrong & ~verify.differs(seen, other[places], 0.0)).sum())
+        if count:
+            seen = block[first : first + verify.COMPARED]
+            places = (torch.arange(first, first + len(seen)) % len(row)).to(row.device)
+            is_wrong = verify.differs(seen, row[places], tolerance)
+            wrong += int(is_wrong.sum())
+            alike += int((is_wrong & ~verify.differs(seen, other[places], 0.0)).sum())
     return alike / wrong if wrong else 0.0

@@ -275,8 +275,7 @@ def measure_on_group(
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         numbers = comm.rank, comm.ranks, local_rank, local_ranks
-        rank_context = RankContext(*numbers, IN_PROCESS, "env://")
-        ranks = introduce(task, rank_context, comm)
+        ranks = introduce(task, RankContext(*numbers, IN_PROCESS, "env://"), comm)
         header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
         state = open_state(None, comm.rank)
         collector = measure_cases(task, comm, state, header, ranks, RunCollector)

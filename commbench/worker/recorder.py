@@ -94,8 +94,7 @@ class Recorder(RunCollector):
 
     def __init__(self, task: entrypoint.LaunchTask, header: RunHeader) -> None:
         super().__init__(header)
-        folder = task.folder
-        self._folder = folder
+        folder = self._folder = task.folder
         earlier: tuple[Measurement, ...] = ()
         before_s = 0.0
         if header.launch or header.resumed:

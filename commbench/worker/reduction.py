@@ -81,7 +81,9 @@ def reduce_batch(
         return Batch(samples_s=(0.0,) * len(durations), calls=calls)
     facts = _of_devices(found, calls) if base_ns is None else _skew(found, comm.ranks, calls)
     if led:
-        by_group = _of_groups(gathered[:, len(own) :], groups, len(led[0]))
+        # A rank has as many numbers of each of the groups that it leads.
+        led_by = {g[0]: iter(gathered[g[0], len(own) :].split(len(led[0]))) for g in groups}
+        by_group = [next(led_by[first]) for first, *_ in groups]
         facts["group_medians_s"] = _seconds(torch.stack([_median(g) for g in by_group]), calls)
         if has_samples:
             facts["group_samples_s"] = _seconds(torch.cat(by_group), calls)
@@ -129,14 +131,6 @@ def _led_samples(
             found.append(slowest.double())
     most = max(Counter(group[0] for group in groups).values())
     return found + [torch.zeros(len(durations), dtype=torch.float64)] * (most - len(found))
-
-
-def _of_groups(
-    led: torch.Tensor, groups: Sequence[Sequence[int]], numbers: int
-) -> list[torch.Tensor]:
-    """So many numbers of each group, from those that each rank has of the groups it leads."""
-    of_rank = {first: iter(led[first].split(numbers)) for first, *_ in groups}
-    return [next(of_rank[first]) for first, *_ in groups]
 
 
 def _of_devices(found: dict[str, torch.Tensor], calls: int) -> dict[str, Any]:

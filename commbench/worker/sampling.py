@@ -311,15 +311,12 @@ class QuickSearch:
         for kind, values in self._values.items():
             if suspects := find_suspects(values.matrix()):
                 cases = [case for case in self._cases if _kind_of(case) == kind]
-                chosen |= self._choose_rounds(cases, suspects)
+                there = [case for case in cases if not case.pairs.endswith(BACK)]
+                peers = {c.pairs: find_peers(self._header.plan, c, suspects) for c in there}
+                # The rounds that say most about the suspects, both directions of each.
+                best = choose_rounds(suspects, peers, self._most_rounds, self._seed)
+                chosen |= {case.index for case in cases if _round_of(case) in best}
         return chosen
-
-    def _choose_rounds(self, cases: Sequence[Case], suspects: Collection[int]) -> set[int]:
-        """The cases of the rounds that say most about the suspects, both directions of each."""
-        there = [case for case in cases if not case.pairs.endswith(BACK)]
-        peers = {case.pairs: find_peers(self._header.plan, case, suspects) for case in there}
-        best = choose_rounds(suspects, peers, self._most_rounds, self._seed)
-        return {case.index for case in cases if _round_of(case) in best}
 
 
 def _round_of(case: Case) -> str:

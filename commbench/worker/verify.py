@@ -295,13 +295,12 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
             (0, chunk[:whole].view(-1, PERIOD), row),
             (whole, chunk[whole:], row[: chunk.numel() - whole]),
         ):
-            if same_bits(part, expected):
-                continue
-            unlike = differs(part, expected, tolerance)
-            count = int(torch.count_nonzero(unlike))
-            if count and first < 0:
-                first = start + offset + int(unlike.reshape(-1).nonzero()[0])
-            wrong += count
+            if not same_bits(part, expected):
+                unlike = differs(part, expected, tolerance)
+                count = int(torch.count_nonzero(unlike))
+                if count and first < 0:
+                    first = start + offset + int(unlike.reshape(-1).nonzero()[0])
+                wrong += count
     return wrong, first
 
 

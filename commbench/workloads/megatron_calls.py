@@ -114,10 +114,8 @@ class StageCalls:
         ahead = min(self._last - stage, batches)
         before, after = stage - 1, stage + 1
         forward = self._forward(stage)
-        found = ahead * [
-            *self._messages((RECV, before)), *forward, *self._messages((SEND, after))
-        ]  # fmt: skip
-        found += self._messages((RECV, before)) if ahead < batches else []
+        receive, send = self._messages((RECV, before)), self._messages((SEND, after))
+        found = ahead * [*receive, *forward, *send] + (receive if ahead < batches else [])
         for index in range(ahead, batches):
             is_last = index == batches - 1
             found += [*forward, *self._messages((SEND, after), (RECV, after))]
@@ -156,7 +154,7 @@ class StageCalls:
                 found += self._small("tp", op, self._tokens)
         return found
 
-    def _backward(self, stage: int, is_last: bool) -> list[Call]:
+    def _backward(self, stage: int, is_last: bool) -> Iterator[Call]:
         """With the reduction of the gradients, if it is the last one of the step."""
         # The input of a matrix that is cut by columns again, then the sum of its gradients: each is
         # under way during a multiplication.
@@ -166,12 +164,10 @@ class StageCalls:
         layer = [*layer, *gather, *shifts, *input_]
         ends = (input_ if stage == self._last else []), ([] if stage else gather)
         buckets = self.buckets(stage) if is_last else []
-        found = []
         for unit, calls in enumerate([ends[0], *self._layers * [layer], ends[1]]):
-            found += calls
+            yield from calls
             for bucket in buckets:
-                found += self._reduce(bucket) if bucket.unit == unit else []
-        return found
+                yield from self._reduce(bucket) if bucket.unit == unit else ()
 
     def _gather(self, is_async: bool = False) -> list[Call]:
         if not self.training.sequence_parallel:
@@ -242,12 +238,8 @@ class StageCalls:
         """The numbers of a stage whose gradients are summed over tensor parallel ranks."""
         if not self.training.sequence_parallel:
             return 0
-        return sum(
-            t.elements
-            for tensors, _ in self.units(stage)
-            for t in tensors
-            if _REPLICATED.search(t.name) and t.name != "positions"
-        )
+        tensors = [t for own, _ in self.units(stage) for t in own if _REPLICATED.search(t.name)]
+        return sum(t.elements for t in tensors if t.name != "positions")
 
     def units(self, stage: int) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The tensors of a rank of a stage, without and with those of experts, in the order in

@@ -7,6 +7,7 @@ Those of a torch module are read; on the device `meta` it needs no memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,11 +146,8 @@ class Transformer(NamedTuple):
 
     def expert(self) -> tuple[Tensor, ...]:
         """The tensors of all experts of a layer."""
-        return tuple(
-            tensor
-            for expert in range(self.experts)
-            for tensor in self._tensors(f"moe.experts.{expert}.", self._ffn())
-        )
+        each = (self._tensors(f"moe.experts.{n}.", self._ffn()) for n in range(self.experts))
+        return tuple(chain.from_iterable(each))
 
     def outer(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The tensors before the first layer, and those after the last one."""

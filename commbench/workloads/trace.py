@@ -26,7 +26,7 @@ Totals are what a workload moves, for each operation of each set of groups.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -243,12 +243,10 @@ def _waits(parts: Sequence[RankStep]) -> list[RankWaiting]:
     for rank, steps in by_rank.items():
         waited = [*map(_waiting_time, steps)]
         by_last = collect((call.last_rank or 0, call) for own in steps for call in own)
-        for_ranks = {last: _waiting_time(calls) for last, calls in by_last.items()}
-        if not for_ranks:
-            continue
-        for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
-        share = min(1.0, most / total) if (total := sum(waited)) else 0.0
-        found.append(RankWaiting(rank, float(median(waited)), for_rank, share))
+        if for_ranks := {last: _waiting_time(calls) for last, calls in by_last.items()}:
+            for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
+            share = min(1.0, most / total) if (total := sum(waited)) else 0.0
+            found.append(RankWaiting(rank, float(median(waited)), for_rank, share))
     return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
 
 
@@ -277,13 +275,15 @@ def _find_overlap(workload: Workload, parts: Sequence[RankStep]) -> TraceOverlap
     return TraceOverlap(whole_s, whole_s * median(exposed), median(computing))
 
 
-def communication_of(step: Step) -> float:
+_Interval: TypeAlias = Callable[[Call], tuple[float, float]]
+
+
+def communication_of(step: Step, interval: _Interval = lambda call: call.interval_s) -> float:
     """Seconds of a step during which at least one call was under way: mean over the ranks. Calls
-    whose times are not known do not count."""
+    whose times are not known do not count. `interval` gives the begin and the end of a call."""
     ranks = sum(len(program.ranks) for program in step.programs) or 1
     under_way = (
-        len(program.ranks) * union_length(call.interval_s for call in program.calls)
-        for program in step.programs
+        len(program.ranks) * union_length(map(interval, program.calls)) for program in step.programs
     )
     return sum(under_way) / ranks
 

@@ -343,7 +343,7 @@ def test_a_variable_names_the_interface_and_otherwise_the_way_to_rank_0(
 
 
 def test_every_interface_with_an_address_is_found_and_one_that_must_not_be_taken_is_not() -> None:
-    known = environment.addresses()
+    known = [*environment.addresses()]
     assert LOOPBACK in known
     assert {way.interface for way in known} <= {name for _, name in socket.if_nameindex()}
     others = [way for way in known if way.interface != "lo"]

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import ceil, log2
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 WITHIN, ACROSS = "within a host", "across hosts"
 """Kinds of group: all its ranks on one host, or not."""
@@ -89,6 +89,10 @@ HALF_EACH_ROUND = Term("ceil(log2 n) S/2", lambda n, _, s: _rounds(n) * s / 2)
 BLOCKS_OF_HOSTS = Term("(n-k)/n S", lambda n, k, s: max(0, n - k) / n * s)
 
 
+Terms: TypeAlias = tuple[float, float, float]
+"""One number for each of PARAMETERS."""
+
+
 class CostModel(NamedTuple):
     """How one algorithm's time grows."""
 
@@ -116,9 +120,7 @@ class CostModel(NamedTuple):
         """Its name."""
         return self.name
 
-    def terms(
-        self, world_size: int, ranks_per_node: int, size_bytes: float
-    ) -> tuple[float, float, float]:
+    def terms(self, world_size: int, ranks_per_node: int, size_bytes: float) -> Terms:
         """What each of PARAMETERS is multiplied by, for a group of so many ranks, at most
         `ranks_per_node` of them on a host."""
         at = world_size, ranks_per_node, size_bytes

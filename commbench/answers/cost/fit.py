@@ -108,8 +108,7 @@ def factor_above(size_bytes: float, largest: int) -> float:
 def likeness(sizes: Array) -> Array:
     """(sizes, sizes): the correlation of their factors before anything is measured."""
     doublings = np.log2(np.maximum(sizes, 1))
-    found: Array = np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS)
-    return found
+    return np.asarray(np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS))
 
 
 def size_effects(sizes: Array, at: Array, errors: Array) -> Array:
@@ -119,8 +118,7 @@ def size_effects(sizes: Array, at: Array, errors: Array) -> Array:
     counts = np.bincount(at)
     medians = [np.median(errors[at == index]) for index in range(len(sizes))]
     prior = likeness(sizes)
-    found: Array = prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians))
-    return found
+    return np.asarray(prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians)))
 
 
 def fit_parameters(terms: Array, times_s: Array) -> Array:
@@ -145,8 +143,7 @@ def fit_parameters(terms: Array, times_s: Array) -> Array:
         parameters = least_squares(scaled, weights * turned)
         if is_last and np.abs(parameters - before).max() < CLOSE * before.max():
             break
-    found: Array = parameters / columns
-    return found
+    return np.asarray(parameters / columns)
 
 
 def least_squares(scaled: Array, weights: Array) -> Array:
@@ -262,11 +259,7 @@ def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     best: tuple[int, ...] = (0, count)
     for number in range(1, MOST_RANGES):
         cut = [(0, *cuts, count) for cuts in combinations(range(1, count), number)]
-        found = [
-            ends
-            for ends in cut
-            if all(high - low >= FEWEST_IN_RANGE for low, high in pairwise(ends))
-        ]
+        found = [ends for ends in cut if min(b - a for a, b in pairwise(ends)) >= FEWEST_IN_RANGE]
         chosen = min(found, key=error, default=best)
         if error(chosen) < error(best) * (1 - WORTH) ** (len(chosen) - len(best)):
             best = chosen

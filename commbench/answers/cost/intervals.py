@@ -159,9 +159,8 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     of_new = sum(w * new for w, (*_, new) in zip(shared, tried, strict=True))
     doublings = np.log2(np.maximum(sizes, 1))
     evidence = most + log(float(weights.mean()))
-    shift = max(
-        map(abs, find_shifts(left, [point.world_size for point in points]).values()), default=0.0
-    )
+    shifts = find_shifts(left, [point.world_size for point in points]).values()
+    shift = max(map(abs, shifts), default=0.0)
     ends = min(point.size_bytes for point in points), max(point.size_bytes for point in points)
     return Errors(
         candidate, points, doublings, covariance, float(of_new), tuple(ranks), ends, shift, evidence
@@ -225,10 +224,8 @@ def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool
     best, *_ = candidate_errors(fitted)
     for ranks in fitted.world_sizes:
         points = [point for point in fitted.fitted_points if point.world_size == ranks]
-        used: dict[int, list[float]] = {}
-        for point, left in zip(points, fit.curve_errors(fitted.best.curve, points), strict=True):
-            width = Z * best.at(point[:3])
-            used.setdefault(point.size_bytes, []).append(left / max(width, LEAST_ODD))
+        left = zip(points, fit.curve_errors(fitted.best.curve, points), strict=True)
+        used = collect((p.size_bytes, e / max(Z * best.at(p[:3]), LEAST_ODD)) for p, e in left)
         beyond = {size: int(max(-1, min(1, median(used[size])))) for size in sorted(used)}
         for side, group in groupby(beyond, beyond.__getitem__):
             sizes = [*group]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import interpolate
-from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostModel, find_model
+from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostModel, Terms, find_model
 from commbench.errors import RecordsError
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
@@ -63,9 +63,7 @@ class Curve(NamedTuple):
     """Sizes in bytes, ascending, each with what the time of the model is multiplied by there,
     whatever the number of ranks; between two sizes see factor_at. Empty for few sizes."""
 
-    def parts(
-        self, world_size: int, ranks_per_node: int, size_bytes: float
-    ) -> tuple[float, float, float]:
+    def parts(self, world_size: int, ranks_per_node: int, size_bytes: float) -> Terms:
         """The time in seconds that each parameter takes."""
         factor = factor_at(self.size_factors, size_bytes)
         terms = self.model.terms(world_size, ranks_per_node, size_bytes)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil, log2
 from typing import Any, NamedTuple, TypeAlias
 
@@ -184,12 +184,9 @@ def _nccl_tuner(projection: Projection) -> str:
     machine, request = projection.machine, projection.request
     lines = [f"# predicted by commbench from the machine {machine.name!r}"]
     for ranks in request.world_sizes:
-        ranges = [
-            each
-            for name in request.operations
-            for each in _find_ranges(machine, name, ranks, request)
-        ]
-        lines += tuner_lines(ranges, ceil(ranks / (request.ranks_per_node or ranks)), ranks)
+        ranges = [_find_ranges(machine, name, ranks, request) for name in request.operations]
+        nodes = ceil(ranks / (request.ranks_per_node or ranks))
+        lines += tuner_lines([*chain.from_iterable(ranges)], nodes, ranks)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -211,9 +208,7 @@ def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> l
             found.append((_first_size(before, size, last, best), chosen))
     ends = [*(begin - 1 for begin, _ in found[1:]), ordered[-1]]
     return [
-        TunerRange(
-            name, begin, end, choice.algorithm, choice.protocol, choice.channels_at(max(end, 1))
-        )
+        TunerRange(name, begin, end, *choice[:2], choice.channels_at(max(end, 1)))
         for (begin, choice), end in zip(found, ends, strict=True)
     ]
 
@@ -237,18 +232,16 @@ def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> l
     for fitted in machine.fitted:
         own = set(fitted.variant.split(", "))
         selected = [word for word in own if word.startswith(f"{observations.SELECTED} ")]
-        if (fitted.operation, fitted.kind) != (name, kind) or not (selected and words <= own):
-            continue
-        _, algorithm, protocol = selected[0].split(" ")
-        if any(point.channels for point in fitted.points):
+        is_of_call = (fitted.operation, fitted.kind) == (name, kind)
+        if is_of_call and selected and words <= own and any(p.channels for p in fitted.points):
+            _, algorithm, protocol = selected[0].split(" ")
             found.append(Choice(algorithm, protocol, fitted))
     if len({choice[:2] for choice in found}) < 2:
-        function = operations.OPERATIONS[name].nccl_function
         raise UnavailableError(
             f"{machine.name} has no times of {name} {kind} with different algorithms of NCCL",
             "fit it to runs with NCCL_ALGO=Ring, NCCL_ALGO=Tree and so on, in which NCCL logged "
             "what it selected"
-            if function
+            if operations.OPERATIONS[name].nccl_function
             else f"NCCL builds {name} from its sends and receives: it has one algorithm",
         )
     return found

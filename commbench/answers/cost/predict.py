@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from math import exp, log, log2
 from operator import attrgetter
 from statistics import median
@@ -340,12 +340,9 @@ class Projection(Result, view="answers.cost.predict_document", rows="rows"):
     @cached_property
     def predictions(self) -> tuple[Prediction, ...]:
         """By operation, number of ranks and size."""
-        request = self.request
-        return tuple(
-            prediction
-            for name in request.operations
-            for prediction in predict(self.machine, name, *request[1:])
-        )
+        names = self.request.operations
+        found = (predict(self.machine, name, *self.request[1:]) for name in names)
+        return tuple(chain.from_iterable(found))
 
     @cached_property
     def by_model(self) -> tuple[tuple[FittedModel, list[Prediction]], ...]:

@@ -142,7 +142,7 @@ def warnings(*projections: Projection) -> list[str]:
 def warnings_beside(projection: Projection, format_: str) -> list[str]:
     """The warnings that the text of a format does not have. For NCCL's tuner they are about the
     model of each choice."""
-    if format_ in HAS_WARNINGS:
+    if format_ in (TEXT, MARKDOWN, HTML, JSON):  # their text has the warnings
         return []
     is_tuner = format_ == other_formats.NCCL_TUNER
     return warnings(*(other_formats.project_choices(projection) if is_tuner else [projection]))
@@ -238,7 +238,7 @@ def _panels(projection: Projection) -> list[Curves]:
     return [panel for panel in found if panel.series]
 
 
-Drawn = list[tuple[str, Look, list[Prediction]]]
+Drawn = Iterator[tuple[str, Look, list[Prediction]]]
 """Predictions that a line joins, each with its name and look."""
 
 
@@ -249,12 +249,10 @@ def _choose(own: list[Prediction], across: Axis, other: Axis) -> Drawn:
         group for group in collect((getattr(p, FIELDS[other]), p) for p in own).values()
         if len({getattr(p, FIELDS[across]) for p in group}) > 1
     ]  # fmt: skip
-    chosen: Drawn = []
     for number, group in enumerate(spread_evenly(groups, MOST_CURVES)):
         ranks, size = format_count(group[0].world_size, "rank"), format_bytes(group[0].size_bytes)
         look = pictures.nth_look(number + (MOST_CURVES if other == SIZES else 0))
-        chosen.append((ranks if other == RANKS else size, look, group))
-    return chosen
+        yield ranks if other == RANKS else size, look, group
 
 
 def _series(projection: Projection, drawn: Drawn, across: Axis, shown: str) -> Iterator[Series]:
@@ -294,5 +292,3 @@ def _measured(
 
 
 VIEW = View(document, schema=3, data=_data, more={"csv": _csv, **other_formats.FORMATS})
-HAS_WARNINGS = (TEXT, MARKDOWN, HTML, JSON)
-"""The formats whose text has the warnings."""

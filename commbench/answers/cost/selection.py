@@ -199,11 +199,6 @@ def choose_observations(
 # Which model describes them
 
 
-Trial = tuple[float, Candidate, float]
-"""The mean absolute error by which models are compared; a model that was fitted to all times, and
-to those of other numbers of ranks; and its evidence (intervals.Errors)."""
-
-
 def fit_points(
     operation: str, kind: str, points: Sequence[Point], variant: str = ""
 ) -> FittedModel:
@@ -226,8 +221,9 @@ def fit_points(
     )
 
 
-def _try(model: CostModel, points: Sequence[Point]) -> Trial:
-    """A model that is fitted to all times, and without each number of ranks."""
+def _try(model: CostModel, points: Sequence[Point]) -> tuple[float, Candidate, float]:
+    """The mean absolute error by which models are compared; a model that was fitted to all times,
+    and to those of other numbers of ranks; and its evidence (intervals.Errors)."""
     curve = fit.fit_curve(model, points)
     evidence = intervals.errors_of(Candidate(curve, None), points).evidence
     found, variances, expected = [], [], []

@@ -18,15 +18,9 @@ from commbench.analysis.diagnostics import more_launches
 from commbench.answers.doctor import cpu_modes
 from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
+from commbench.host import facts as host_facts
 from commbench.host.cpu import PLAIN
-from commbench.host.facts import (
-    HostFacts,
-    Program,
-    find_busiest,
-    measure_use,
-    read_facts,
-    read_processes,
-)
+from commbench.host.facts import HostFacts, Program
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
@@ -199,7 +193,7 @@ def _run_steps(
     from commbench.launch.devices import choose_target, detect_capabilities
 
     options = known.request
-    facts = read_facts()
+    facts = host_facts.read_facts()
     gpus = read_gpus(facts.cores)
     system = read_gpu_system(gpus) if gpus else None
     yield (known := replace(known, facts=facts, gpus=gpus, gpu_system=system))
@@ -207,16 +201,15 @@ def _run_steps(
     yield (known := replace(known, bandwidth=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     ticks, began, own_s = read_cpu_ticks(facts.cores), time.monotonic(), _read_own_s()
-    processes = read_processes()
-    for trial in cpu_modes.try_modes(
-        options.ranks, options.rounds, options.seed, deadline, print_status
-    ):
+    processes = host_facts.read_processes()
+    asked = options.ranks, options.rounds, options.seed
+    for trial in cpu_modes.try_modes(*asked, deadline, print_status):
         yield (known := replace(known, trials=(*known.trials, trial)))
-    if use := measure_use(ticks, read_cpu_ticks(facts.cores)):
+    if use := host_facts.measure_use(ticks, read_cpu_ticks(facts.cores)):
         elapsed_s = time.monotonic() - began
         own_share = (_read_own_s() - own_s) / elapsed_s / len(facts.cores)
         others = max(0.0, use.programs_share - own_share)
-        busiest = find_busiest(processes, read_processes(), elapsed_s)
+        busiest = host_facts.find_busiest(processes, host_facts.read_processes(), elapsed_s)
         yield replace(known, meanwhile=OtherLoad(others, use.stolen_share, busiest))
 
 

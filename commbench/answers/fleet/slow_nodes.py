@@ -98,15 +98,13 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
     found = {every: Part(WHOLE, every)}
     by_kind = stats.collect(zip(kinds, every, strict=True))
     groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
-    different = sorted(set(sizes))
     ranges = [
         tuple(index for index in every if (sizes[index] >= limit) == is_from)
-        for limit in stats.spread_evenly(different, _MOST_LIMITS + 1)[1:]
+        for limit in stats.spread_evenly(sorted(set(sizes)), _MOST_LIMITS + 1)[1:]
         for is_from in (True, False)
     ]
-    for cases in (*groups, *ranges):
-        if cases:
-            found.setdefault(cases, Part(RANGE, cases))
+    for cases in filter(None, (*groups, *ranges)):
+        found.setdefault(cases, Part(RANGE, cases))
     parts = [*found.values()]
     if len(groups) > 3:
         parts.append(Part(ORDERED, every, groups))
@@ -202,8 +200,7 @@ def _scale(values: Array, prior: int = _PRIOR_NODES) -> Array:
     counts as that of `prior` nodes."""
     squares = (stats.MAD_TO_SD * _median(abs(values - _median(values)))) ** 2
     moderated = (len(values) * squares + prior * _median(squares)) / (len(values) + prior)
-    found: Array = (moderated**0.5).clip(_LEAST_SCALE)
-    return found
+    return np.asarray((moderated**0.5).clip(_LEAST_SCALE))
 
 
 def _part_values(times: Array, errors: Array, parts: Sequence[Part], peers: Array) -> Array:
@@ -245,5 +242,4 @@ def _studentize(values: Array, peers: Array) -> Array:
     mean = (inside.sum(axis=0) - inside) / number
     squares = (inside**2).sum(axis=0) - inside**2
     variance = ((squares - number * mean**2) / (number - 1)).clip(_LEAST_SCALE**2)
-    found: Array = (centred - mean) / (variance * (1 + 1 / number)) ** 0.5
-    return found
+    return np.asarray((centred - mean) / (variance * (1 + 1 / number)) ** 0.5)

@@ -203,10 +203,9 @@ def name_part(matrix: RankMatrix, finding: Finding) -> str:
             return f"the link between {ends[0]} and {ends[1]}"
         return f"the link from {ends[0]} to {ends[1]}, in this direction only"
     if finding.kind == parts.RANK:
-        scope = {parts.WITHIN: " within its host", parts.ACROSS: " to other hosts"}.get(
-            finding.scope, ""
-        )
-        return f"rank {name_rank(matrix, first)}{way}{scope if len(set(matrix.hosts)) > 1 else ''}"
+        scopes = {parts.WITHIN: " within its host", parts.ACROSS: " to other hosts"}
+        scope = scopes.get(finding.scope, "") if len(set(matrix.hosts)) > 1 else ""
+        return f"rank {name_rank(matrix, first)}{way}{scope}"
     host = f"host {matrix.hosts[first]}{way}"
     if finding.kind == parts.INTERFACE:
         return f"interface {matrix.interfaces[first]} of {host}"
@@ -215,8 +214,7 @@ def name_part(matrix: RankMatrix, finding: Finding) -> str:
 
 def name_rank(matrix: RankMatrix, rank: int) -> str:
     """The rank, with its host where there are several."""
-    several = len(set(matrix.hosts)) > 1
-    return f"{rank} ({matrix.hosts[rank]})" if several else str(rank)
+    return f"{rank} ({matrix.hosts[rank]})" if len({*matrix.hosts}) > 1 else str(rank)
 
 
 def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, Estimate | None, float]]:

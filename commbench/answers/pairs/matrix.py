@@ -250,8 +250,7 @@ def group_medians(labels: Array, values: Array, groups: int) -> Array:
     width = values.max() - low + 1  # one sort of one array is much faster than lexsort
     ordered = np.sort(labels * width + (values - low))
     counts = np.bincount(labels, minlength=groups)
-    ends = np.cumsum(counts)
-    starts = ends - counts
+    starts = np.cumsum(counts) - counts
     lower = np.clip(starts + (counts - 1) // 2, 0, len(values) - 1)
     upper = np.clip(starts + counts // 2, 0, len(values) - 1)
     middles = (ordered[lower] + ordered[upper]) / 2 - np.arange(groups) * width + low

@@ -118,8 +118,9 @@ def _heat_map(
     size = f", {format_bytes(matrix.size_bytes)}" if matrix.size_bytes else ""
     return HeatMap(
         quantity.name.capitalize() + size,
-        names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
-        (number, number), [frame for each in findings for frame in _frames(each, rows)],
+        names if has_blocks or len(spans) == 1 else _row_labels(rows, spans),
+        {} if has_blocks else names, cells, (number, number),
+        [frame for each in findings for frame in _frames(each, rows)],
         # Lines between hosts with several ranks.
         [(row, 0.8) for row, _ in spans[1:]] if 2 * len(spans) <= number else [],
         COLOURS[quantity.is_better_high], bars,
@@ -127,11 +128,8 @@ def _heat_map(
     )  # fmt: skip
 
 
-def _row_labels(rows: Rows) -> dict[float, str]:
+def _row_labels(rows: Rows, spans: Sequence[Pair]) -> dict[float, str]:
     """Ranks, or hosts where there are several; both where a rank is alone on its host."""
-    spans = _spans(rows.hosts)
-    if len(spans) == 1:
-        return {row + 0.5: name for row, name in enumerate(rows.names)}
     return {
         (start + end) / 2: rows.hosts[start][:LONGEST_HOST]
         + (f"  {rows.names[start]}" if end == start + 1 else "")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResult, judge_fleet
 from commbench.answers.fleet.nodes import read_nodes
@@ -61,6 +61,9 @@ class Attempt(NamedTuple):
     """Of its journal and logs, within that of the preflight."""
 
 
+Attempts: TypeAlias = Sequence[Attempt]
+
+
 class HostVerdict(NamedTuple):
     """The verdict about a host, and why."""
 
@@ -79,7 +82,7 @@ class Stage(NamedTuple):
     """Hosts that run together."""
     rounds: Sequence[Sequence[Hosts]]
     """The hosts of each run; those of a round are disjoint and run at once."""
-    judge: Callable[[str, Sequence[Attempt], Path, float], Iterable[Attempt]]
+    judge: Callable[[str, Attempts, Path, float], Iterable[Attempt]]
     """What the times of its attempts say about hosts that passed."""
 
 
@@ -118,9 +121,7 @@ def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
         before = len(own)
 
 
-def retry_waves(
-    stage: Stage, failed: Sequence[Attempt], proven: Sequence[str]
-) -> list[list[Group]]:
+def retry_waves(stage: Stage, failed: Attempts, proven: Sequence[str]) -> list[list[Group]]:
     """The retries of all accused hosts: each of one or two alone, of more both halves, beside
     proven hosts. A wave holds disjoint groups. A host that needs a partner and has none is left
     out."""
@@ -153,9 +154,7 @@ def retry_waves(
     return waves
 
 
-def slow_runs(
-    stage: str, attempts: Sequence[Attempt], folder: Path, tolerance: float
-) -> Iterator[Attempt]:
+def slow_runs(stage: str, attempts: Attempts, folder: Path, tolerance: float) -> Iterator[Attempt]:
     """The runs on one host, or on as many, that are slower than the others, as `commbench fleet`
     finds them."""
     newest = {a.retried if len(a.hosts) > 1 and a.retried else a.hosts: a for a in attempts}
@@ -180,9 +179,7 @@ def _judge_runs(runs: Mapping[str, Attempt], folder: Path, tolerance: float) -> 
     return judge_fleet(read_nodes(given, ImportHints()), tolerance=tolerance)
 
 
-def find_least(
-    attempts: Sequence[Attempt], folder: Path, tolerance: float
-) -> dict[str, float | None]:
+def find_least(attempts: Attempts, folder: Path, tolerance: float) -> dict[str, float | None]:
     """How many times as slow as the others a host must be to be named in 95 % of such preflights,
     alone and in pairs; None where too few hosts passed to compare them."""
     passed = [a for a in attempts if a.passed and a.folder]
@@ -196,7 +193,7 @@ def find_least(
 
 
 def slow_links(
-    stage: str, attempts: Sequence[Attempt], folder: Path, _tolerance: float
+    stage: str, attempts: Attempts, folder: Path, _tolerance: float
 ) -> Iterator[Attempt]:
     """The hosts whose pairs are slow: by `commbench pairs`' statistics of all pairs together. A
     host that was retried is slow if it is with each of its new partners. A slow time that does not
@@ -216,7 +213,7 @@ def slow_links(
             yield Attempt(stage, (host,), False, reason, (host,), (host,))
 
 
-def _join(attempts: Sequence[Attempt], folder: Path) -> RankMatrix:
+def _join(attempts: Attempts, folder: Path) -> RankMatrix:
     """The bandwidths of all pairs of hosts as one matrix. Ranks are numbered by their hosts."""
     hosts = [*dict.fromkeys(host for attempt in attempts for host in attempt.hosts)]
     values: dict[tuple[int, int], float] = {}
@@ -256,13 +253,13 @@ def _values(matrix: RankMatrix, way: str, hosts: set[str]) -> Iterator[float]:
             yield value
 
 
-def judge_hosts(hosts: Sequence[str], attempts: Sequence[Attempt]) -> list[HostVerdict]:
+def judge_hosts(hosts: Sequence[str], attempts: Attempts) -> list[HostVerdict]:
     """The verdict about each host, in their order."""
     by_stage = collect((attempt.stage, attempt) for attempt in attempts)
     return [_judge(host, by_stage) for host in hosts]
 
 
-def _judge(host: str, by_stage: Mapping[str, Sequence[Attempt]]) -> HostVerdict:
+def _judge(host: str, by_stage: Mapping[str, Attempts]) -> HostVerdict:
     for stage, of_stage in by_stage.items():
         verdict, reason = _verdict(host, of_stage)
         if verdict != PASS:
@@ -270,7 +267,7 @@ def _judge(host: str, by_stage: Mapping[str, Sequence[Attempt]]) -> HostVerdict:
     return HostVerdict(host, PASS)
 
 
-def _verdict(host: str, of_stage: Sequence[Attempt]) -> tuple[str, str]:
+def _verdict(host: str, of_stage: Attempts) -> tuple[str, str]:
     first = [a for a in of_stage if host in a.accused and host not in a.retried]
     if not first:
         return PASS, ""

@@ -23,9 +23,8 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.links import Peak
 from commbench.plan.plan import Plan
 from commbench.plan.replay import replayed_workload, step_calls
-from commbench.plan.workload import Call, Step
+from commbench.plan.workload import Call, Step, waited
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s
-from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import Result, fields_of
@@ -132,9 +131,7 @@ class StepReplay(NamedTuple):
     @property
     def waiting_s(self) -> float | None:
         """Seconds by which the communication of the trace is shorter without waiting."""
-        if self.communication_s is None or self.transfer_s is None:
-            return None
-        return max(0.0, self.communication_s - self.transfer_s)
+        return waited(self.communication_s, self.transfer_s)
 
     def variant(self, name: str) -> VariantReplay | None:
         """The variant of this name that was measured."""
@@ -194,7 +191,7 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     operations.sort(key=lambda one: (one.traced.seconds or 0.0, one.here_s or 0.0), reverse=True)
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
-        step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
+        step, tuple(operations), variants, baseline, *_find_communication(step),
         calls_only_s(workload, step),
     )  # fmt: skip
 
@@ -242,15 +239,14 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
     return tuple(found), baseline
 
 
-def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | None]:
+def _find_communication(step: Step) -> tuple[float | None, float | None]:
     """How long calls were under way in the trace, with waiting and without; means over ranks."""
     calls = [call for program in step.programs for call in program.calls]
     if any(call.end_s is None for call in calls):
         return None, None
     if any(call.transfer_s is None for call in calls):
         return communication_of(step), None
-    without = (len(p.ranks) * union_length(map(_transfer, p.calls)) for p in step.programs)
-    return communication_of(step), sum(without) / ranks
+    return communication_of(step), communication_of(step, _transfer)
 
 
 def _transfer(call: Call) -> tuple[float, float]:

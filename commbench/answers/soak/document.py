@@ -154,9 +154,8 @@ def _pictures(result: SoakResult) -> list[Picture]:
     last_s = max(row.points[-1].start_s for row in drawn)
     units = (("seconds", 1.0), ("minutes", MINUTE_S), ("hours", 60 * MINUTE_S))
     word, unit = next((u for u in units if last_s < 180 * u[1]), units[-1])
-    across = pictures.Axis(
-        lambda place: f"{place / unit:.3g}", f"{word} since the soak began", is_log=False, unit=unit
-    )
+    since = f"{word} since the soak began"
+    across = pictures.Axis(lambda place: f"{place / unit:.3g}", since, is_log=False, unit=unit)
     slow, starts = Look(pictures.LIMIT, fill=0.12), [each.start_s for each in result.slow_minutes]
     marks = [
         pictures.Mark(slow, at, at + MINUTE_S, "a slow minute", is_upright=True) for at in starts

@@ -243,7 +243,8 @@ class RasRequest:
 
     def _ask(self) -> None:
         host, _, port = self._address.rpartition(":")
-        try:
+        # Where nobody listens, or the time is up, what has come until then is used.
+        with suppress(OSError, ValueError, OverflowError):
             where = (host.strip("[]"), int(port))
             while True:
                 with socket.create_connection(where, timeout=self._left_s()) as connection:
@@ -251,15 +252,12 @@ class RasRequest:
                         self._read_answer(connection)
                         return
                 time.sleep(min(RETRY_S, self._left_s()))  # perhaps another takes the next one
-        except (OSError, ValueError, OverflowError):
-            return  # nobody listens, or the time is up: what has come until then is used
 
     def _read_answer(self, connection: socket.socket) -> None:
         connection.sendall(REQUEST)
         while len(self._answer) < MOST_BYTES:
             connection.settimeout(self._left_s())
-            part = connection.recv(1 << 16)
-            if not part:
+            if not (part := connection.recv(1 << 16)):
                 return
             self._answer += part
 
@@ -330,14 +328,12 @@ class FlightRecorderDump:
         threading.Thread(target=self._run, daemon=True, name="commbench-flight-recorder").start()
 
     def _run(self) -> None:
-        try:
-            if not (dump := self._ask()):
-                return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_bytes(dump)
-            self.summary = summarise(self._path)
-        except (OSError, HTTPException, AttributeError, RuntimeError, errors.RecordsError):
-            return  # this torch has none, it does not answer, or there is no place for the file
+        # Perhaps this torch has none, it does not answer, or there is no place for the file.
+        with suppress(OSError, HTTPException, AttributeError, RuntimeError, errors.RecordsError):
+            if dump := self._ask():
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.write_bytes(dump)
+                self.summary = summarise(self._path)
 
     def _ask(self) -> bytes:
         """The dump as JSON; empty where nothing is recorded."""

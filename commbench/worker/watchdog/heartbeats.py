@@ -30,7 +30,7 @@ from commbench.stats import collect
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import DONE, MISSED_BEATS, Delays, RankState
-from commbench.worker.watchdog.shared_folder import connect_store, find_store, serve_store
+from commbench.worker.watchdog.shared_folder import connect_store, find_store, open_store
 
 HANGS, LOST = "hangs", "lost"
 """Why a rank asks for a diagnosis."""
@@ -312,7 +312,8 @@ class HostLeader:
                 raise
             self._is_store_lost = True
             self._folder.ask(LOST)
-            return serve_store(address, self._delays.store_s)
+            # In the place of the one that has ended.
+            return open_store(address, self._delays.store_s, is_master=True)
 
     def _use_store(self, asked: str, now: float, is_last: bool) -> None:
         is_due = bool(self._due) and now >= self._due

@@ -172,11 +172,10 @@ class Predecessors:
 
 def is_process_alive(pid: int) -> bool:
     """Whether this host has such a process; true for 0, the pid of a rank that has none yet."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        return True
+    return False
 
 
 def is_process_stopped(pid: int) -> bool:

@@ -29,15 +29,11 @@ def connect_store(address: tuple[str, int], timeout_s: float) -> Any:
     """Another client of the store in which the ranks met."""
     # TCPStore itself would retry for long where nobody listens, and log every attempt.
     socket.create_connection(address, timeout_s).close()
-    return _open_store(address, timeout_s, is_master=False)
+    return open_store(address, timeout_s)
 
 
-def serve_store(address: tuple[str, int], timeout_s: float) -> Any:
-    """A store in the place of one that has ended; it ends with this process."""
-    return _open_store(address, timeout_s, is_master=True)
-
-
-def _open_store(address: tuple[str, int], timeout_s: float, is_master: bool) -> Any:
+def open_store(address: tuple[str, int], timeout_s: float, is_master: bool = False) -> Any:
+    """A client of a store, or the store itself, which ends with this process."""
     timeout = timedelta(seconds=timeout_s)
     return dist.TCPStore(*address, is_master=is_master, wait_for_workers=False, timeout=timeout)
 

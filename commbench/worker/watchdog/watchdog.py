@@ -238,7 +238,10 @@ class Watchdog:
         said = ras.finish() if ras and is_reporter else ""
         details = "\n".join(filter(None, (found.details, said)))
         self._report(RankError(found.message, found.hint, details), is_reporter)
-        self._kill(found)
+        # A stopped process does not react to SIGTERM, so it would outlive the others of its host.
+        states = rank_state.read_states(self._folder.path) if self._folder else {}
+        for rank in {*found.silent}.intersection(states) - {self._rank}:
+            rank_state.kill_process(states[rank].pid)
         if not is_reporter or self._context.is_external:
             self._stay(self._stay_s if self._context.is_external else self._delays.heartbeat_s)
         os._exit(RankError.exit_code)
@@ -249,14 +252,6 @@ class Watchdog:
             return None
         states = rank_state.read_states(self._folder.path) if self._folder else {}
         return hangs.RasRequest(self._delays.listen_s, [each.pid for each in states.values()])
-
-    def _kill(self, found: Diagnosis) -> None:
-        """Kill those of some stopped ranks that run here: they would outlive the others, for a
-        stopped process does not react to SIGTERM."""
-        if found.silent and self._folder:
-            for rank, state in rank_state.read_states(self._folder.path).items():
-                if rank in found.silent and rank != self._rank:
-                    rank_state.kill_process(state.pid)
 
 
 @contextmanager

@@ -292,7 +292,7 @@ def test_a_mode_that_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "read_facts", lambda: SOUND)
+    monkeypatch.setattr("commbench.host.facts.read_facts", lambda: SOUND)
     monkeypatch.setattr(course, "measure_host_bandwidth", lambda *_: bandwidth())
 
 
