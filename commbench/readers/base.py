@@ -253,12 +253,9 @@ class RowCollector:
 
         `row` has the cells by column: `time` in units of ten to the power of `exponent` seconds,
         `algbw` and `busbw` in GB/s, and in microseconds fields of ReportedTiming, which are taken
-        over ranks or `of_iterations`. `known` are fields of Case; without them, the reduction is
-        the sum, and the placement the first one of the operation.
+        over ranks or `of_iterations`. `known` are fields of Case.
         """
         entry = OPERATIONS[operation]
-        usual = {"reduce_op": "sum" if entry.reduces else "", "placement": entry.placements[0]}
-        known = {"root": None, "timing": "", **usual, **known}
         dtype = dtype if entry.has_data else ""
         blocks = self.ranks if entry.blocks else 1
         count = size_bytes // blocks // DTYPES[dtype].size_bytes if dtype else 0
@@ -275,10 +272,11 @@ class RowCollector:
         elif why := self._why_not_requested(operation, dtype):
             self.leave_out(why, line)
         elif time_s is None:
-            where = f" ({known['placement']})" if known["placement"] else ""
+            where = f" ({known['placement']})" if known.get("placement") else ""
             self.leave_out(f"its time is {row['time']!r:.20}{where}", line, is_fault=True)
         else:
             times = times if of_iterations else {"mean_s": times.get("mean_s")}
+            known = {"reduce_op": "", "root": None, "placement": "", "timing": ""} | known
             case = Case(
                 index=0, operation=operation, dtype=dtype, size_bytes=size_bytes, count=count,
                 ranks=self.ranks, **known,
@@ -287,7 +285,7 @@ class RowCollector:
             found = tuple(s for s in samples_s if s) if None not in samples_s else ()
             added = ImportedRow(line, case, reported, found, wrong)
             if "busbw" in row:
-                self._check_bandwidths(added, exponent, row)
+                self._check_bandwidths(added, exponent, row["time"], row["algbw"], row["busbw"])
             self.rows.append(added)
 
     def _why_not_requested(self, operation: str, dtype: str) -> str:
@@ -301,11 +299,12 @@ class RowCollector:
                 return f"{found}, and {option} {requested} was requested"
         return ""
 
-    def _check_bandwidths(self, row: ImportedRow, exponent: int, cells: Mapping[str, str]) -> None:
+    def _check_bandwidths(
+        self, row: ImportedRow, exponent: int, time: str, algbw: str, busbw: str
+    ) -> None:
         """Check whether the printed bandwidths (GB/s) follow from the printed time and the size,
         and the second one from the first, each rounded to its last digit."""
         factor = OPERATIONS[row.case.operation].busbw_factor
-        time, algbw, busbw = (cells[name] for name in ("time", "algbw", "busbw"))
         if factor is None or None in (parse_number(algbw), parse_number(busbw)):
             return
         by, moved = factor(self.ranks), row.case.size_bytes / GB

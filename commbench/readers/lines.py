@@ -24,7 +24,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.plan.dimensions import ISOLATED, PIPELINED, TIMING_MODES
 from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.links import find_gpu, load_gpus
-from commbench.plan.operations import find_operation
+from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
@@ -92,7 +92,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    collector.read_rows(((line, read_cells([line])) for line in lines[1:]), add)
+    rows = [(line, read_cells([line])) for line in lines[1:]]
+    collector.read_rows(rows, add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:
@@ -141,10 +142,12 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
         points = [point for point in points if wanted in (None, getattr(point, field))]
     collector.choose_ranks(point.ranks for point in points)
     for point in points:
+        operation = OPERATIONS[point.operation]
         if point.ranks == collector.ranks:
             collector.add(
                 point.line, point.operation, point.dtype, point.size_bytes,
                 {"time": f"{point.time_s:.12g}"}, "mean", exponent=0,
+                reduce_op="sum" if operation.reduces else "", placement=operation.placements[0],
             )  # fmt: skip
     return collector.make_file(
         tool="curves", timing=points[0].timing if points else PIPELINED, backend="nccl",
@@ -249,7 +252,10 @@ def _add(
         given = find_dtype(rest.partition("-")[0]).name if label else None
     except UsageError as error:
         raise ValueError(error.message) from None
+    operation = OPERATIONS[chosen]
     collector.add(
         line, chosen, hints.choose_dtype(path, given, line), base.parse_size(named["size"]), named,
         "mean over iterations, median over ranks",
+        reduce_op="sum" if operation.reduces else "",
+        placement=operation.placements[0],
     )  # fmt: skip
