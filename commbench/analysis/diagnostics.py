@@ -359,7 +359,10 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "rounds", lambda row: figures.launch_spread(row, True), 0.05, QUEUED,
         is_enough=_is_precise,
     ),
-    _diagnostic("bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED),
+    _diagnostic(
+        "bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED,
+        is_enough=_is_precise,
+    ),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
     _diagnostic(
         "always_last", figures.always_last, 0.90, "too_few_cores", names=figures.last_rank

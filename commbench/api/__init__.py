@@ -251,6 +251,7 @@ def check(
     result = check(
         checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
     )
-    if result.comparison and (against != HISTORY or result.comparison.rows):
+    is_cut_off = bool(result.incomplete and result.comparison and not result.comparison.rows)
+    if result.comparison and (against != HISTORY or result.comparison.rows) and not is_cut_off:
         comparison.require_comparable([result.comparison], force)
     return result

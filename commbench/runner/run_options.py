@@ -360,6 +360,8 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
             where, hint = "in a soak", "leave out --quick, or the soak"
         elif name == "overlap_ratio" and "overlap" not in changed:
             where, hint = "without --overlap", "write --overlap matmul"
+        elif name == "db" and not values.history:
+            where, hint = "without --history", "add --history"
         elif name == "data" and not (values.numerics or any(map(is_compressed, values.form))):
             where, hint = "without --numerics and compressed forms", "add --numerics"
         if where:

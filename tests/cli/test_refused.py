@@ -38,6 +38,7 @@ REFUSED = {
         --timeout 0.5: --timeout is 0.5 ~ it must be at least 1
         --sizes 0: --sizes: size '0' is out of range ~ sizes go from 1 byte to 1024T
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
+        --db x.sqlite: --db has no effect without --history ~ add --history
         --sizes 3 --dry-run: nothing is left to measure: less than one float32 ~ larger size
         --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
         --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST

@@ -68,8 +68,8 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
             which = f" in {len(own)} of {len(rows)} rows" * (len(own) < len(rows))
             yield (
                 f"The ranks of {name} waited for a core {most} of the time{which}, those of "
-                f"{other}, in turns with them, {least}: what {name} runs takes the cores, such as "
-                "threads of its own."
+                f"{other}, in turns with them, {least}: perhaps what {name} runs takes the cores, "
+                "such as threads of its own."
             )
 
 
@@ -146,7 +146,7 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, h
     """Whether ratios, each with the change that so many launches show, decide a limit, and `how`
     to measure these; or which limits the largest one decides, in steps of 5 %."""
     if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
-        return f"More launches that differ as these do will decide this limit: {how}"
+        return f"More launches decide this limit, if they differ as these do and B/A stays: {how}"
     value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""

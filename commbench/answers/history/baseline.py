@@ -112,7 +112,8 @@ def find_baseline(
             f"{format_count(missing, 'row')} on {system.name}, without those whose ranks waited "
             "for a core."
         )
-    absent = f"fewer than {steps.FEWEST} earlier runs count"
+    number = span(str, [sum(p.counts for p in each.points) for each in few] or [0])
+    absent = f"{number} of {steps.FEWEST} earlier runs count"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f": {span(str, waited)} do not, their ranks waited for a core"

@@ -135,7 +135,10 @@ def _sides(
         times = [(p.size_bytes, e.time) for p in sized for e in p.by_time if e.setting == setting]
         rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
-        sides.append(Side(result.names[setting], times, ratios))
+        waited = {
+            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and e.waited
+        }
+        sides.append(Side(result.names[setting], times, ratios, waited))
     return sides
 
 

@@ -274,7 +274,9 @@ def test_what_only_one_side_waits_for_in_turns_is_its_own(
     gate = check(new, [parse_rule("max_slowdown", "50%")], old)
     assert gate.exit_code == code
     said = " ".join(gate.text().split())
-    alone = "new waited for a core 70 % of the time, those of old, in turns with them, 19 %: what"
+    alone = (
+        "new waited for a core 70 % of the time, those of old, in turns with them, 19 %: perhaps"
+    )
     assert (alone in said) == (code == 1)
     assert (f"{WAITED} in B" in said) == (code == 7)
     assert ("measure both again" in said) == (code == 1 and starts != "bdfh")
@@ -303,8 +305,8 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ratio", "limit", "said"),
     [
-        (1.05, "18%", "More launches that differ as these do will decide this limit: continue both "
-         "in turns: `"),
+        (1.05, "18%", "More launches decide this limit, if they differ as these do and B/A stays: "
+         "continue both in turns: `"),
         (1.2, "20%", "More launches will hardly decide this limit. If they differ as these do, and "
          "B/A stays 1.20, 6 launches fail a limit below 5 %, and pass a limit from 35 % on. Or "
          "measure both again on a quiet host (`commbench doctor`)."),
@@ -322,3 +324,13 @@ def test_the_advice_says_first_whether_more_launches_decide(
     gate = check(side("new", 1e-4 * ratio), [parse_rule("max_slowdown", limit)], side("old", 1e-4))
     assert gate.exit_code == 7
     assert advice(gate)[0].startswith(said), advice(gate)
+
+
+def test_a_run_that_was_killed_before_it_measured_fails_against_a_baseline(tmp_path: Path) -> None:
+    base = synthetic_run(tmp_path / "base", "base")
+    killed = synthetic_run(tmp_path / "killed", "killed", lambda _: None)
+    journal = killed / "run.jsonl"
+    journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+    gate = cb.check(killed, against=base, max_slowdown="10%")
+    assert (gate.outcome, gate.exit_code, bool(gate)) == ("fail", 1, False)
+    assert "commbench run --resume" in gate.text()

@@ -217,7 +217,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     )
     assert find_baseline(history, made_run(20))[0].rows == []
     gate = check(history, made_run(20))
-    why = "fewer than 6 earlier runs count: 11 do not, their ranks waited for a core"
+    why = "5 of 6 earlier runs count: 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
     assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
     assert "do not count. Use an idle host" in advice(gate)[0]
