@@ -145,7 +145,9 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
-    levels = [sums.level(*part, noise) for part in pairwise(ends)]
+    levels = [
+        _cover(sums.level(first, end, noise), values[first:end]) for first, end in pairwise(ends)
+    ]
     parts = zip(pairwise(ends), levels, strict=True)
     segments = [Segment(first, end - 1, level.map(exp)) for (first, end), level in parts]
     steps = []
@@ -154,6 +156,18 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         steps.append(Step(at, first, last, combine(sub, levels[n + 1], levels[n]).map(exp)))
     least = _least_change(noise, segments[-1].number, number, alpha)
     return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
+
+
+def _cover(level: Estimate, own: Array) -> Estimate:
+    """A level of a few points with Student's interval of these alone, if that is wider: they may
+    scatter more than the other points of the series."""
+    number = len(own)
+    if number >= 2 * FEWEST:
+        return level
+    error = float(np.std(own, ddof=1)) / sqrt(number)
+    return around(
+        level.value, max(level.ends[1] - level.value, student_quantile(Z, number - 1) * error)
+    )
 
 
 def estimate_noise(values: Array) -> Noise:

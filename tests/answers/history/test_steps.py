@@ -187,3 +187,13 @@ def test_the_first_runs_of_a_slower_level_take_none_of_the_earlier_one(
     assert all(step.ratio.low < 598 / 241 < step.ratio.high for step in found.steps)
     assert (level.runs, level.end) == (usual, usual)
     assert level.time == pytest.approx(241, rel=0.01) and level.deviation < 0.02
+
+
+def test_the_level_of_a_few_runs_covers_how_these_differ() -> None:
+    before = [100.0, 102, 99, 101, 98, 103, 100, 99, 101, 100, 102, 98]
+    fit = find_steps([Estimate(value) for value in (*before, 178.0, 285, 183, 194)])
+    assert [step.at for step in fit.steps] == [len(before)]
+    calm, scattered = (segment.level for segment in fit.segments)
+    assert calm.high / calm.low < 1.05
+    assert scattered.low < 178 and scattered.high > 240
+    assert fit.steps[0].ratio.high / fit.steps[0].ratio.low > 1.5
