@@ -276,10 +276,12 @@ def _pool_logs(
         logs, variances = [e.value for e in found], [e.variance for e in found]
         weights, value, half, between = random_effects(logs, variances)
     together = pair_launches(rows, fraction, weights)
-    halves = [half_of_launches(rows, side, fraction, weights) for side in (0, 1)]
+    halves = [half_of_launches(rows, n, fraction, weights) for n in (0, 1) if not together]
     if len(found) > 1:
-        of_launches = log(together.ends[1] / together.value) if together else 0.0
-        half = max(half, of_launches or hypot(*(each for each, _ in halves)))
+        of_launches = [each for each, _ in halves]
+        if together:
+            of_launches = [log(together.ends[1] / together.value)]
+        half = max(half, hypot(*of_launches))
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
     pooled = Estimate(exp(value), exp(low), exp(high))
