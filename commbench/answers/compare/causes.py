@@ -74,7 +74,7 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
 
 
 def _turns_that_waited(found: Comparison) -> list[str]:
-    """In which of the launches in turns ranks waited for a core, of rows that count."""
+    """In which of the launches in turns ranks waited for a core."""
     texts = []
     for side, name in enumerate(distinct_names([found.a, found.b])):
         rows = [row.samples[side] for row in found.rows if row.samples and row.in_turns]
@@ -93,14 +93,12 @@ def launch_notes(found: Comparison) -> list[str]:
     runs = found.a, found.b
     sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]
     texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
-    notes = (
-        [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
-        if texts
-        else []
-    )
+    notes = []
     if texts and found.are_in_turns:
         spread = format_share(sides[0][1].spread)
         notes = [f"In turns, the ratio of the median row differs by {spread} (standard deviation)."]
+    elif texts:
+        notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
     if bare and all(run.launches for run in runs):
         of = f"How much launches of {join_words(bare)} differ, and what its host did"

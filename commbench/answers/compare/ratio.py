@@ -3,11 +3,12 @@ is to know of it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import exp, log, sqrt
 from operator import itemgetter, mul, sub
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench import stats
 from commbench.analysis import statistics
@@ -227,8 +228,15 @@ def other_work(a: Any, b: Any) -> str:
 # What launches, runs and the host leave unsure, and many rows.
 
 
-def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
+TwoRuns: TypeAlias = tuple[RunFacts, RunFacts]
+_latest: deque[tuple[Run | None, Run | None, TwoRuns]] = deque(maxlen=8)
+"""The latest pairs of runs, and their facts: the settings of a sweep are compared kind by kind."""
+
+
+def find_facts(a: Run | None, b: Run | None) -> TwoRuns:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
+    if known := next((facts for x, y, facts in _latest if x is a and y is b), None):
+        return known
     logs = [
         {m.case.key(): statistics.launch_logs(samples_by_launch(m)) for m in run.measurements}
         if run else {} for run in (a, b)
@@ -241,6 +249,7 @@ def find_facts(a: Run | None, b: Run | None) -> tuple[RunFacts, RunFacts]:
         ratios = (_subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
         spread = statistics.spread_of(ratios)
         first, second = first._replace(spread=spread), second._replace(spread=spread)
+    _latest.append((a, b, (first, second)))
     return first, second
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from operator import attrgetter, itemgetter
 from statistics import geometric_mean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
@@ -29,7 +28,6 @@ from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
 _TIED = (FASTEST, SHORTEST, TIED)
-_TwoRuns: TypeAlias = tuple[comparing.RunFacts, comparing.RunFacts]
 
 
 class SettingTime(NamedTuple):
@@ -206,11 +204,6 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     plan."""
     runs = {result.setting: result.run for result in results}
     varied = varied_fields([*runs])
-
-    @cache
-    def facts(a: Setting, b: Setting) -> _TwoRuns:
-        return comparing.find_facts(runs[a], runs[b])
-
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
@@ -223,7 +216,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     points = []
     for (kind, *_), rows in found.items():
         size = named_bytes(next(iter(rows.values())).case)
-        points.append(SweepPoint(kind, size, _make_times(runs, rows, tolerance, facts)))
+        points.append(SweepPoint(kind, size, _make_times(runs, rows, tolerance)))
     return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
@@ -245,9 +238,8 @@ def is_beside(case: Case, setting: Setting) -> bool:
 
 
 def _make_times(
-    runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float,
-    facts: Callable[[Setting, Setting], _TwoRuns],
-) -> tuple[SettingTime | None, ...]:  # fmt: skip
+    runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float
+) -> tuple[SettingTime | None, ...]:
     times = {
         setting: row.time.estimate for setting, row in rows.items() if row.time and is_timed(row)
     }
@@ -256,7 +248,8 @@ def _make_times(
     for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            compared = compare_rows("", rows[best], row, tolerance, facts(best, setting))
+            facts = comparing.find_facts(runs[best], run)
+            compared = compare_rows("", rows[best], row, tolerance, facts)
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             # By round, another may be faster than the one whose median is the shortest.
@@ -310,7 +303,7 @@ _COLUMNS = (
 
 
 def compare_rows(
-    kind: str, a: ResultRow, b: ResultRow, tolerance: float, facts: _TwoRuns
+    kind: str, a: ResultRow, b: ResultRow, tolerance: float, facts: comparing.TwoRuns
 ) -> comparing.ComparedRow:
     """The time of b over that of a. Launches and hosts differ only between runs: one run measures
     all of its rows in the same launches."""
