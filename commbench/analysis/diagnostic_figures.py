@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
@@ -57,8 +57,9 @@ class Interference(NamedTuple):
     stalled_share: float | None
     """Share of the iterations that are stalled."""
     queued_share: float | None
-    """Time for which a thread of the worst rank waited for a processor, over the time of the loop;
-    at most 1, although old journals have the sum over its threads."""
+    """The part of a batch's time for which a thread of its worst rank waited for a processor: the
+    mean over batches, weighted by iterations like the median time, so that one long stall does not
+    decide it. It is at most 1 in each, although old journals have the sum over threads."""
     switches_per_iteration: float | None
     throttled_share: float | None
     stolen_share: float | None
@@ -73,8 +74,8 @@ def find_interference(
 ) -> Interference:
     """What disturbed the batches of one case. `ordered_s` are all their samples, sorted, and
     `rank_times` what is known of each rank."""
-    iterations, batches = sum(lengths_of(samples_of(batches))), without_samples(batches)
-    elapsed = sum(batch.elapsed_s for batch in batches)
+    lengths, batches = lengths_of(samples_of(batches)), without_samples(batches)
+    iterations, elapsed = sum(lengths), sum(batch.elapsed_s for batch in batches)
     counted = [times.last_in for times in rank_times]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     of_all = sum(last)
@@ -85,13 +86,20 @@ def find_interference(
         return [] if None in values else sorted(values)
 
     def share(field: str) -> float | None:
-        return sum(known(field)) / elapsed if elapsed and known(field) else None
+        """The mean part of a batch's time, weighted by iterations."""
+        if not known(field) or not elapsed or not iterations:
+            return None
+        parts: Iterator[float] = (
+            n * min(1.0, getattr(batch, field) / batch.elapsed_s)
+            for n, batch in zip(lengths, batches, strict=True)
+            if batch.elapsed_s
+        )
+        return sum(parts) / iterations
 
-    queued = share("queued_s")
     return Interference(
         calls=batches[0].calls if batches else None,
         stalled_share=_stalled_share(batches, ordered_s),
-        queued_share=None if queued is None else min(1.0, queued),
+        queued_share=share("queued_s"),
         switches_per_iteration=sum(batch.switches for batch in batches) / iterations
         if iterations and elapsed
         else None,

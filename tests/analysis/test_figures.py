@@ -287,10 +287,10 @@ def test_figures_are_taken_over_all_batches() -> None:
     assert find_interference(found.batches, rank_times=found.rank_times) == Interference(
         calls=2,
         stalled_share=0.0,
-        queued_share=pytest.approx(0.010 / 0.040),
+        queued_share=pytest.approx((3 * 0.1 + 5 * 0.3) / 8),
         switches_per_iteration=4 / 8,
-        throttled_share=pytest.approx(0.1),
-        stolen_share=pytest.approx(0.05),
+        throttled_share=pytest.approx(5 * 0.004 / 0.030 / 8),
+        stolen_share=pytest.approx(3 * 0.2 / 8),
         entry_skew_s=pytest.approx(2e-6),
         operation_s=pytest.approx(8.5e-4),
         last_share=(0.5, 0.5),
@@ -300,6 +300,13 @@ def test_figures_are_taken_over_all_batches() -> None:
 def test_ranks_wait_for_a_core_no_longer_than_the_loop_takes() -> None:
     crowded = Batch(samples_s=(1e-3,) * 3, elapsed_s=0.010, queued_s=0.0137)
     assert find_interference((crowded,)).queued_share == 1.0
+
+
+def test_one_batch_that_stood_still_does_not_decide_that_ranks_waited() -> None:
+    calm = Batch(samples_s=(1e-3,) * 10, elapsed_s=0.010, queued_s=0.0)
+    stalled = calm._replace(samples_s=(1e-3,) * 9 + (1.0,), elapsed_s=1.01, queued_s=1.0)
+    found = find_interference((*[calm] * 9, stalled)).queued_share
+    assert found == pytest.approx(0.1 / 1.01, rel=1e-6), "by time it would be 91 %"
 
 
 # An iteration is stalled if it takes 1.5 ms more and half as long again as the fastest tenth.

@@ -167,11 +167,11 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "busbw_GBps": 0.02041196, "busbw_ci_low_GBps": 0.01828571,
         "busbw_ci_high_GBps": 0.02309774, "entry_skew_us": 0.25, "wrong": 3, "status": "wrong",
         "gpu_shared": 1, "calls": 20, "batches": 2, "launches": 2, "launch_min_us": 150.0,
-        "launch_max_us": 151.0, "operation_us": 9.0, "stalled_share": 0.65, "queued_share": 0.375,
-        "switches_per_iteration": 0.2, "warnings": "stalls imprecise", "time_p5_us": 15.0,
-        "time_p5_ci_low_us": 8.0, "time_p5_ci_high_us": 24.0, "launch_mode": "eager",
-        "buffers": "hot", "tensors": "1", "form": "direct", "memory": "default", "num_tensors": 1,
-        "group_size": 4, "groups": 1,
+        "launch_max_us": 151.0, "operation_us": 9.0, "stalled_share": 0.65,
+        "queued_share": 0.3666667, "switches_per_iteration": 0.2, "warnings": "stalls imprecise",
+        "time_p5_us": 15.0, "time_p5_ci_low_us": 8.0, "time_p5_ci_high_us": 24.0,
+        "launch_mode": "eager", "buffers": "hot", "tensors": "1", "form": "direct",
+        "memory": "default", "num_tensors": 1, "group_size": 4, "groups": 1,
     }  # fmt: skip
     known = {name: value for name, value in columns.items() if value not in ("", None)}
     assert known == expected

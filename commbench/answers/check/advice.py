@@ -17,6 +17,7 @@ from commbench.answers.check.gate import (
     RuleResult,
     find_ranges,
 )
+from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.history.document import what_is_unsure
@@ -24,7 +25,7 @@ from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS
+from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
 
@@ -50,6 +51,7 @@ def advice(gate: GateResult) -> list[str]:
         "too few runs": any(absent and c.reason == absent for c in blocking),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
+        "faster": gate.outcome == PASS and _is_faster(gate),
         "likely": gate.outcome == PASS
         and any(len(result.with_outcome(LIKELY)) > result.checks.passed for result in gate.results),
     }
@@ -68,13 +70,27 @@ def _clearer(
     comparison: Comparison, results: Sequence[RuleResult], noisy: Sequence[RowCheck]
 ) -> str:
     """What makes the ranges of noisy rows clearer, and what they would show then."""
-    rules = [result.rule for result in results if result.rule.limit.needs_baseline]
-    strict = min(rules, key=attrgetter("value"), default=None)
+    strict = _strictest(results)
     cases = {check.case for check in noisy}
     rows = [row for row in comparison.rows if row.b.case in cases]
     ranges = find_ranges(strict, comparison) if strict else ()
     unsure = [each for each in ranges if any(map(each.covers, rows))]
     return causes.clearer(comparison, unsure, strict and strict.value - 1)
+
+
+def _strictest(results: Sequence[RuleResult]) -> Rule | None:
+    """The rule with the smallest limit of a ratio; None where none has one."""
+    rules = [result.rule for result in results if result.rule.limit.needs_baseline]
+    return min(rules, key=attrgetter("value"), default=None)
+
+
+def _is_faster(gate: GateResult) -> bool:
+    """Whether a range is faster than in the baseline by more than the limit, not in turns."""
+    if gate.comparison is None or gate.comparison.are_in_turns:
+        return False
+    strict = _strictest(gate.results)
+    ranges = find_ranges(strict, gate.comparison) if strict else ()
+    return any(each.verdict == FASTER for each in ranges)
 
 
 def _after_failure(gate: GateResult) -> list[str]:

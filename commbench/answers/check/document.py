@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -54,6 +55,9 @@ def document(gate: GateResult) -> Document:
         is_judged = any(check.outcome != NOT_MEASURED for check in checks)
         causes = waited_sentences(queued * is_judged, [gate.run.header])
     is_said = WAITED in said  # and what to do is below
+    notes = launch_notes(gate.comparison) if gate.comparison else []
+    if gate.outcome == PASS and _differs_beyond_limit(gate):
+        causes, notes = [*causes, *notes[:1]], notes[1:]
     # Of a history: what it lacks, and whether its level rose.
     of_history = bool(gate.baseline and gate.baseline.levels is not None)
     told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
@@ -66,11 +70,18 @@ def document(gate: GateResult) -> Document:
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(block for result in worst_first for block in _rule_blocks(gate, result, told)),
         warnings_section(warnings, most=0),
-        Items(launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
+        Items(notes, "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
     ]
     title = f"Check of {gate_title(gate)}"
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
+
+
+def _differs_beyond_limit(gate: GateResult) -> bool:
+    """Whether launches, or their ratios, differ by more than the smallest limit of a ratio."""
+    limits = [r.rule.value for r in gate.results if r.rule.limit.needs_baseline]
+    runs = gate.comparison and next((row.runs for row in gate.comparison.rows), None)
+    return max((each.spread for each in runs or ()), default=0.0) > min(limits, default=inf) - 1
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:

@@ -137,19 +137,21 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
         shows = f"If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
         return f"For a clearer answer {how} {shows}."
     ratios = (each.ratio.value for each in unsure)
-    return _of_limit(limit, [*zip(ratios, shown, strict=True)], number, how)
+    if decision := _of_limit(limit, [*zip(ratios, shown, strict=True)], number):
+        turns = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
+        return f"{decision} Or measure both again {turns}on a quiet host (`commbench doctor`)."
+    return f"More launches decide this limit, if they differ as these do and B/A stays: {how}"
 
 
-def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int, how: str) -> str:
-    """Whether ratios, each with the change that so many launches show, decide a limit, and `how`
-    to measure these; or which limits the largest one decides, in steps of 5 %."""
+def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int) -> str:
+    """Which limits the largest of some ratios decides, each with the change that so many launches
+    show, in steps of 5 %; empty where they all decide this one."""
     if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
-        return f"More launches decide this limit, if they differ as these do and B/A stays: {how}"
+        return ""
     value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
     fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
     limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
     return (
         f"More launches will hardly decide this limit. If they differ as these do, and B/A stays "
-        f"{value:.2f}, {number} launches {limits}pass a limit from {5 * passes} % on. Or measure "
-        "both again on a quiet host (`commbench doctor`)."
+        f"{value:.2f}, {number} launches {limits}pass a limit from {5 * passes} % on."
     )

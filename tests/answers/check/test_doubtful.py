@@ -16,7 +16,7 @@ from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
-from commbench.answers.check.document import as_json, verdict
+from commbench.answers.check.document import as_json, document, verdict
 from commbench.answers.check.gate import CHECKED, GateResult, _Judge, check
 from commbench.answers.check.rules import parse_rule
 from commbench.results.journal import Journal
@@ -309,21 +309,35 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
          "continue both in turns: `"),
         (1.2, "20%", "More launches will hardly decide this limit. If they differ as these do, and "
          "B/A stays 1.20, 6 launches fail a limit below 5 %, and pass a limit from 35 % on. Or "
-         "measure both again on a quiet host (`commbench doctor`)."),
+         "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "
+         "doctor`)."),
     ],
 )  # fmt: skip
 def test_the_advice_says_first_whether_more_launches_decide(
     ratio: float, limit: str, said: str
 ) -> None:
-    def side(label: str, seconds: float) -> Run:
-        batches = [b for part in (0.97, 1.0, 1.03) for b in steady(seconds * part, 8)]
-        run = in_memory(label, [batches], launches=3, elapsed_s=1.0)
-        environment = {**run.header.environment, "boot_id": "the same"}
-        return run._replace(header=run.header._replace(environment=environment))
-
-    gate = check(side("new", 1e-4 * ratio), [parse_rule("max_slowdown", limit)], side("old", 1e-4))
+    sides = launches_of("new", 1e-4 * ratio), launches_of("old", 1e-4)
+    gate = check(sides[0], [parse_rule("max_slowdown", limit)], sides[1])
     assert gate.exit_code == 7
     assert advice(gate)[0].startswith(said), advice(gate)
+
+
+def launches_of(label: str, seconds: float, spread: float = 0.03) -> Run:
+    """A run of three launches that differ by so much."""
+    batches = [b for part in (1 - spread, 1.0, 1 + spread) for b in steady(seconds * part, 8)]
+    run = in_memory(label, [batches], launches=3, elapsed_s=1.0)
+    environment = {**run.header.environment, "boot_id": "the same"}
+    return run._replace(header=run.header._replace(environment=environment))
+
+
+def test_a_check_that_passes_says_first_that_launches_differ_by_more_than_its_limit() -> None:
+    new, old = launches_of("new", 0.4e-4, 0.3), launches_of("old", 2e-4, 0.3)
+    told = [document(check(new, [parse_rule("max_slowdown", limit)], old)).answer
+            for limit in ("20%", "50%")]  # fmt: skip
+    assert [len(each) for each in told] == [2, 1]
+    (again,) = advice(check(new, [parse_rule("max_slowdown", "20%")], old))
+    assert again.startswith("Calls were faster than in the baseline by more than the limit.")
+    assert told[0][1].startswith("Launches of the median row differ (standard deviation): old by")
 
 
 def test_a_run_that_was_killed_before_it_measured_fails_against_a_baseline(tmp_path: Path) -> None:
