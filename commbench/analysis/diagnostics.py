@@ -10,7 +10,7 @@ results.csv and JSON all come from this table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -224,6 +224,18 @@ def waited_launches(measurement: Measurement) -> list[int]:
     launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
     shares = {n: figures.find_interference(own, ()).queued_share for n, own in launches.items()}
     return [n for n, share in shares.items() if has_waited(share)]
+
+
+def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
+    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
+    they are, and which figures differ for that; nothing where they did in none."""
+    texts = [
+        f"{many if len(own) > 1 else one} {list_some([*map(str, sorted(own))], 6)} {whose}"
+        for whose, own in found.items()
+        if own
+    ]
+    where = list_some(texts, 3)
+    return [f"{WAITED.capitalize()} in {where}: this makes {effect} differ."] * bool(texts)
 
 
 def waited_hint(headers: Iterable[RunHeader | None]) -> str:

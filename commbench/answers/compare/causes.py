@@ -12,7 +12,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
 from commbench.units import format_share
@@ -75,15 +75,12 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
 
 def _turns_that_waited(found: Comparison) -> list[str]:
     """In which of the launches in turns ranks waited for a core."""
-    texts = []
-    for side, name in enumerate(distinct_names([found.a, found.b])):
-        rows = [row.samples[side] for row in found.rows if row.samples and row.in_turns]
-        if numbers := sorted({n for row in rows for n in diagnostics.waited_launches(row)}):
-            which = f"launch{'es' * (len(numbers) > 1)} {list_some([*map(str, numbers)], 6)}"
-            texts.append(f"{which} of {name}")
-    if not texts:
-        return []
-    return [f"{diagnostics.WAITED.capitalize()} in {join_words(texts)}: this makes ratios differ."]
+    pairs = [row.samples for row in found.rows if row.samples and row.in_turns]
+    own = {
+        f"of {name}": {n for pair in pairs for n in diagnostics.waited_launches(pair[side])}
+        for side, name in enumerate(distinct_names([found.a, found.b]))
+    }
+    return diagnostics.waited_at("launch", "launches", own, "ratios")
 
 
 def launch_notes(found: Comparison) -> list[str]:

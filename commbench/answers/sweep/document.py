@@ -9,7 +9,7 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import WAITED, waited_answer
+from commbench.analysis.diagnostics import WAITED, waited_answer, waited_at
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
@@ -131,14 +131,11 @@ def _rows(result: SweepResult) -> list[ResultRow]:
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:
     """In which rounds ranks waited for a core, which explains why rounds differ."""
-    found = collect((row.setting, n) for row in result.rows for n in row.waited_rounds)
-    rounds = {setting: [*map(str, sorted({*numbers}))] for setting, numbers in found.items()}
-    texts = [
-        f"round{'s' * (len(own) > 1)} {list_some(own, MOST_NAMED)} under {result.names[setting]}"
-        for setting, own in rounds.items()
-    ]
-    where = list_some(texts, MOST_NAMED)
-    return [f"{WAITED.capitalize()} in {where}: this makes rounds differ."] if texts else []
+    found = collect(
+        (f"under {result.names[row.setting]}", n) for row in result.rows for n in row.waited_rounds
+    )
+    own = {whose: {*numbers} for whose, numbers in found.items()}
+    return waited_at("round", "rounds", own, "rounds")
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
