@@ -178,6 +178,20 @@ def test_a_slower_run_fails_the_job_and_is_reported_all_the_same(tmp_path: Path)
     assert junit.get("failures") == "5"  # four rows, and the verdict
 
 
+def test_two_environments_are_measured_in_turns_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "ci").mkdir()
+    for name in ("old", "ci/new"):
+        (tmp_path / name).symlink_to(sys.prefix)
+    limits = "--max-slowdown 9900% --undecided pass"
+    run = "--sizes 1K --iters 6 --rounds 2"
+    given = {"environments": "old,ci/new", "run": run, "check": limits, "output": "out"}
+    done = use_action(tmp_path, MEASURE, CHECK, REPORT, **given)
+    assert done.codes == {MEASURE: 0, CHECK: 0, REPORT: 0}, done.out
+    assert "Check of python=new against python=old" in done.out
+    assert "Sweep of python (old, new)" in (tmp_path / "out" / "report.html").read_text()
+    assert done.summary.startswith("<details><summary>All rows</summary>\n\n# Sweep of python")
+
+
 def test_what_cannot_be_measured_ends_the_job(tmp_path: Path) -> None:
     done = use_action(
         tmp_path, install="false", smoke="false", run="--op nonsense", check="--max-time 1s"
