@@ -195,12 +195,11 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
             example = "op" if takes_any or "op" in free else free[0]
             hint = f"write {example}={value}, or another name: {lists} has them"
             raise UsageError(f"{name} takes {value} only with the name of its argument", hint)
-        for argument in names[len(given) :]:
-            is_given = argument in named and argument not in names[: code.co_posonlyargcount]
-            if argument not in usual and not is_given:
-                needed = " and ".join(n for n in places if n not in usual and n != "self")
-                needed += ", a path, a label or a Run" * (annotations.get(argument) == "AnyRun")
-                raise UsageError(f"{name} needs {argument}", f"give {needed}: see {lists}")
+        by_name = usual | (named.keys() - {*names[: code.co_posonlyargcount]})
+        if lacking := [each for each in names[len(given) :] if each not in by_name]:
+            needed = " and ".join(n if n in places else f"{n}=..." for n in lacking)
+            needed += ", a path, a label or a Run" * (annotations.get(lacking[0]) == "AnyRun")
+            raise UsageError(f"{name} needs {lacking[0]}", f"give {needed}: see {lists}")
 
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:

@@ -204,6 +204,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("Run('h7')", "Run(...) reads no run", "write commbench.load('h7')"),
         ("Run()", "Run(...) reads no run", "write commbench.load('LABEL')"),
         ("load()", "load needs run", "give run, a path, a label or a Run: see help("),
+        ("predict('m.json')", "predict needs ranks", "give ranks=...: see help(commbench.predict)"),
         ("check(run, max_slowdown=-1, against=run)", "max_slowdown=-1 is below 0 %", "0.1"),
         ("check(run, max_time='1K:1parsec')", "max_time: time '1parsec' has an unknown", "1ms"),
         ("advise(run, backward='x')", "backward='x' is not a time", "4.2ms"),

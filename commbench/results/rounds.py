@@ -48,8 +48,8 @@ def read_complete(folder: Path) -> schema.Run | None:
 
 
 def merge_rounds(runs: Mapping[int, schema.Run], name: str) -> schema.Run:
-    """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
-    case has its worst round's status."""
+    """Runs of one plan, by their round, as launches of one run of that name, in the folder of these
+    rounds; round 1 is launch 0. A case has its worst round's status."""
     worst: dict[int, schema.Measurement] = {}
     for number, measurement in ((n, m) for n, run in runs.items() for m in run.measurements):
         index = measurement.case.index
@@ -61,6 +61,7 @@ def merge_rounds(runs: Mapping[int, schema.Run], name: str) -> schema.Run:
     first, last = next(iter(runs.values())), [*runs.values()][-1]
     return first._replace(
         header=first.header._replace(label=name, launcher=schema.IN_SWEEP),
+        path=str(Path(first.path).parent),
         measurements=measurements, end=last.end, launches=len(runs),
         starts=tuple(run.header.started for run in runs.values()),
     )  # fmt: skip
@@ -79,7 +80,7 @@ def read_setting(folder: Path) -> schema.Run:
     plan, end = found.header.plan.extended(len(runs)), found.end
     if len(runs) < (asked := _asked_rounds(folder.parent / SWEEP)):
         end = schema.RunEnd(schema.UNFINISHED, f"{len(runs)} of {asked} are complete")
-    return found._replace(path=str(folder), header=found.header._replace(plan=plan), end=end)
+    return found._replace(header=found.header._replace(plan=plan), end=end)
 
 
 def _asked_rounds(sweep: Path) -> int:

@@ -154,6 +154,7 @@ def _advise_choices(
     is_replay = bool(measured.header.plan.workload)
     for choice in every:
         found = choices.find_choices(choice, measured.results, question.tolerance)
+        found = [*map(measured.leave_open, found)] if choice == choices.CPU_MODES else found
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
             needs = commands.choice_needs(choice, measured)
@@ -192,8 +193,12 @@ def _bytes_of(question: Question, table: TimeTable) -> int:
 def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:
     every = [each.verdict for each in found.ranges]
     has_waited = any(each.has_waited for each in found.ranges if each.verdict == UNDECIDED)
+    measure = commands.surer(every, measured, has_waited)
+    if any(each.is_apart for each in found.ranges):
+        modes = ",".join(found.names.values())
+        measure = (commands.sweep_command(measured.header, f"--vary cpu-mode={modes}"),)
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
     return Advice(
         found.choice.subject, f"{found.kind}, {measured.who}", verdict,
-        choices.choice_lines(found), commands.surer(every, measured, has_waited), found,
+        choices.choice_lines(found), measure, found,
     )  # fmt: skip

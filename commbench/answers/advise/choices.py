@@ -154,6 +154,8 @@ class RangeAdvice(NamedTuple):
     chosen."""
     undecided: tuple[Setting, ...] = ()
     """Slower than the first candidate by the interval, but not judged, since ranks waited."""
+    is_apart: bool = False
+    """Whether `commbench compare` refuses the runs of the two: then it is UNDECIDED."""
 
 
 class Crossing(NamedTuple):

@@ -47,7 +47,8 @@ def document(report: AdviceReport) -> doc.Document:
     found += [other] if not report.advice and len(report.runs) > 1 else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
-    apart = [f"of other devices or CPU modes, and so read apart: {runs}"] if runs else []
+    but = "read apart, but for the advice on the CPU mode"
+    apart = [f"of other devices or CPU modes, and so {but}: {runs}"] if runs else []
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
@@ -114,19 +115,19 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
 
 
 def _decision(
-    chosen: str, used: str, gain: Estimate, verdict: str, question: Question, has_waited: bool,
+    chosen: str, used: str, gain: Estimate, verdict: str, question: Question, reason: str,
     is_other: bool = True,
 ) -> str:  # fmt: skip
-    """What to use; and why a gain is not decided whose whole interval is above 1. `is_other`:
-    whether what is chosen is not what is used."""
+    """What to use; and why a gain is not decided: for a `reason`, or although its whole interval is
+    above 1. `is_other`: whether what is chosen is not what is used."""
     gained = times_text(gain, "as fast")
     if verdict == CHANGE:
         return f"{chosen} instead of {used}, {gained}"
     if verdict == KEEP:
         return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
     why, low = "", gain.ends[0]
-    if has_waited:
-        why = f", since {WAITED}"
+    if reason:
+        why = f", since {reason}"
     elif low > 1 + question.tolerance:
         why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
     elif low > 1:
@@ -147,7 +148,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    told = size, used, found.gain, verdict, question, found.has_waited
+    told = size, used, found.gain, verdict, question, WAITED * found.has_waited
     answer = _decision(*told, is_other=found.recommended != found.now)
     if not found.slowdown.source:
         answer = f"if computing and calls slow each other not at all (not measured), {answer}"
@@ -160,8 +161,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         answer += f" by its median, and {over}"
     if found.is_guess:
         most = format_bytes(found.table.largest)
-        answer = f"not decided: {over}, for it is far beyond the measured sizes (up to {most})"
-        answer += "; the first command below measures larger ones"
+        answer = f"not decided: the time of {used} is extrapolated far beyond the measured sizes"
+        answer += f" (up to {most}), and not judged; the first command below measures larger ones"
     elif question.backward_s is None:
         assumed = format_time(found.step.backward_s)
         answer += f". A backward pass of {assumed} is assumed: give --backward"
@@ -174,13 +175,14 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         (low, high), most = point.over_best.ends, 1 + question.tolerance
         how = f"within {_percent(question)}" if high <= most else "slower" if low > most else ""
         if found.is_guess and found.now in (point, found.best):
-            how = ""  # the ratio to a guessed time
-        how = "fastest median" if point == found.best else how or "not decided"
+            how = "not judged"  # the ratio to a guessed time
+        elif point == found.best:
+            how = "fastest median"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""
         between = "interpolated" * (point.largest_bytes not in found.table.sizes)
         kind = f"extrapolated{far}" if times > 1 else between
-        return ", ".join(filter(None, (marks.get(point), kind, how)))
+        return ", ".join(filter(None, (marks.get(point), kind, how or "not decided")))
 
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
@@ -201,7 +203,8 @@ def _bucket_facts(
     step, largest = found.step, found.table.largest
     low, high = found.good_bytes
     within = f", within {_percent(question)} of each other" * (low < high)
-    yield f"fastest median{'s' * (low < high)}", f"{format_range(low, high)}{within}"
+    if not (found.is_guess and found.best == found.now):
+        yield f"fastest median{'s' * (low < high)}", f"{format_range(low, high)}{within}"
     if verdict == UNDECIDED and found.recommended != found.now:
         size = format_bytes(found.recommended.bucket_bytes)
         yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
@@ -239,7 +242,8 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
         if each.verdict == verdict != KEEP and each.alternative and each.gain:
             sizes = format_range(each.low_bytes, each.high_bytes)
             used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
-            told = names[each.alternative], used, each.gain, verdict, question, each.has_waited
+            reason = "they did not run in turns" if each.is_apart else WAITED * each.has_waited
+            told = names[each.alternative], used, each.gain, verdict, question, reason
             decided.append(_decision(*told))
     return "; ".join(decided) or f"keep {names[found.default]}"
 

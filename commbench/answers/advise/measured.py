@@ -11,9 +11,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, has_waited, more_precisely
+from commbench.analysis.environment import NEEDED_FACTS
+from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.answers.advise.choices import CPU_MODE, Choice
+from commbench.answers.advise.choices import CPU_MODE, Choice, ChoiceAdvice
 from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable
+from commbench.answers.compare.comparison import find_mismatches
 from commbench.answers.sweep.ranking import is_timed, make_points, rank_settings
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
@@ -67,6 +70,19 @@ class Measured(NamedTuple):
         nodes = f" on {self.header.num_nodes} nodes" if self.header.num_nodes > 1 else ""
         named = "" if self.is_only else f", in {list_some(self.runs, MOST_NAMES)}"
         return ranks + nodes + named
+
+    def leave_open(self, found: ChoiceAdvice) -> ChoiceAdvice:
+        """The advice on these settings, without what `commbench compare` refuses to compare."""
+        runs = {e.setting: as_loaded_run(e.run, NEEDED_FACTS) for e in self.results if e.run}
+        apart = {s for s, run in runs.items() if find_mismatches(runs[found.default], run)}
+        ranges = tuple(
+            each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
+            if each.alternative in apart
+            else each
+            for each in found.ranges
+        )
+        crossings = (each for each in found.crossings if apart.isdisjoint(each[:2]))
+        return found._replace(ranges=ranges, crossings=(*crossings,))
 
 
 def _place(header: RunHeader) -> tuple[Any, ...]:
@@ -277,7 +293,7 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
     if has_waited:
         return ("the same on an idle host, or in another CPU mode (`commbench doctor`)",)
     run = measured.results[0].run
-    sweep = run and find_sweep(str(Path(run.path).parent.parent))
+    sweep = run and find_sweep(str(Path(run.path).parent))
     if run and sweep:
         rounds = max(FEW_LAUNCHES, *(2 * len(row.launch_medians) for row in measured.rows))
         return (f"commbench sweep --resume {quote(str(sweep))} --rounds {rounds}",)
@@ -296,7 +312,7 @@ def run_command(header: RunHeader, operations: Sequence[str], options: str, size
     if plan.timing not in ("", DEFAULT_TIMING) and not {"--form", "--overlap"} & words:
         kept.append(f"--timing {plan.timing}")
     usual = PLAIN if "--overlap" in words else CPU_MODES[0]
-    if plan.device == "cpu" and plan.cpu_mode not in ("", usual):
+    if plan.device == "cpu" and plan.cpu_mode not in ("", usual) and "--vary" not in words:
         kept.append(f"--cpu-mode {plan.cpu_mode}")
     begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
     return _with_ranks(header, begin, options, *kept)
@@ -311,6 +327,14 @@ def _replay_command(header: RunHeader, *words: str) -> str:
     """A command on the workload of a replay, whose file is not known."""
     fit = f"--fit {SHRINK}" if was_shrunk(replayed_workload(header.plan)) else ""
     return _with_ranks(header, *words, fit)
+
+
+def sweep_command(header: RunHeader, varied: str) -> str:
+    """A sweep of what a run measured, without its CPU mode where that is varied."""
+    if header.plan.workload:
+        return _replay_command(header, f"commbench sweep {varied} --workload {STEP_FILE}")
+    command = run_command(header, header.plan.operations, varied)
+    return command.replace("commbench run", "commbench sweep", 1)
 
 
 def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
@@ -328,11 +352,7 @@ def choice_needs(choice: Choice, measured: Measured) -> Needs:
     """What a choice without rows needs."""
     header = measured.header
     if not choice.option:
-        sweep = "commbench sweep --env NCCL_ALGO=RING,TREE"
-        command = run_command(header, header.plan.operations, "")
-        command = command.replace("commbench run", sweep, 1)
-        if header.plan.workload:
-            command = _replay_command(header, f"{sweep} --workload {STEP_FILE}")
+        command = sweep_command(header, "--env NCCL_ALGO=RING,TREE")
         return f"no two runs differ in a variable that {header.plan.backend} reads", command
     if choice.is_of_steps:
         return _variant_needs(choice, header)

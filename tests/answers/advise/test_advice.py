@@ -23,6 +23,7 @@ from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
+from commbench.results.run_folder import FIRST_ROUND
 from commbench.results.schema import Batch, Run
 from commbench.stats import CHANGE, KEEP, UNDECIDED
 
@@ -364,9 +365,17 @@ def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> 
     assert (advice.verdict, advice.paste) == (CHANGE, ("export TORCH_GLOO_LAZY_INIT=1",))
 
 
-def test_runs_that_differ_in_their_cpu_mode_alone_say_which_mode_to_choose() -> None:
+def swept(run: Run, folder: Path) -> Run:
+    """The run as the setting of a sweep that varies the CPU mode."""
+    own = folder / f"cpu-mode={run.header.plan.cpu_mode}"
+    (own / FIRST_ROUND).mkdir(parents=True, exist_ok=True)
+    return run._replace(path=str(own))
+
+
+def test_cpu_modes_of_a_sweep_say_which_one_to_choose(tmp_path: Path) -> None:
     slow = run_of(lambda case: 3 * seconds(case), "slow", sizes=SIZES, cpu_mode="plain", launches=6)
     fast = run_of(seconds, "fast", sizes=SIZES, cpu_mode="quiet", launches=6)
+    slow, fast = swept(slow, tmp_path), swept(fast, tmp_path)
     for runs in ((slow, fast), (fast, slow)):
         (advice,) = find_advice(runs, Question()).advice
         assert (advice.subject, advice.verdict) == ("CPU mode", CHANGE)
@@ -376,5 +385,5 @@ def test_runs_that_differ_in_their_cpu_mode_alone_say_which_mode_to_choose() -> 
     kept = find_advice([slow._replace(header=fast.header), fast], Question())
     assert not kept.advice
     faster = run_of(lambda case: seconds(case) / 3, "slow", sizes=SIZES, cpu_mode="plain")
-    (advice,) = find_advice([fast, faster], Question()).advice
+    (advice,) = find_advice([fast, swept(faster, tmp_path)], Question()).advice
     assert (advice.verdict, advice.paste) == (KEEP, ())

@@ -9,6 +9,7 @@ from planted_times import NCCL, run_of
 from commbench.answers.advise.advice import DDP, AdviceReport, Question, find_advice
 from commbench.answers.advise.document import VIEW, advice_picture, answers, document
 from commbench.answers.advise.simulation import BucketAdvice
+from commbench.answers.compare.comparison import compare, require_comparable
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan.case import Case
 from commbench.views.document import Section, Table
@@ -95,10 +96,31 @@ def test_the_table_and_the_picture_agree_where_the_size_in_use_is_extrapolated(
     assert found.good_bytes == (found.now.bucket_bytes,) * 2
     assert marks_of(report, "bucket")["25 MiB"].startswith("now, extrapolated")
     assert largest > 20 or "slower" not in marks_of(report, "bucket").values()
+    (answer,), is_guess = answers(report.advice, report.question), largest == 20
+    assert ("extrapolated far beyond" in answer) == is_guess
+    assert not (is_guess and "times as long" in answer)
+    assert ("not judged" in marks_of(report, "bucket")["25 MiB"]) == is_guess
     assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
     picture = advice_picture(report)
     require_readable(picture)
     assert ("recommended" in names_of(picture)) == (verdict == "keep")
+
+
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_cpu_modes_of_separate_runs_are_not_judged_for_compare_refuses_them(factor: float) -> None:
+    runs = [
+        run_of(lambda case: factor * seconds(case), "p", sizes=SIZES, cpu_mode="plain", launches=6),
+        run_of(seconds, "r", sizes=SIZES, cpu_mode="realtime", launches=6),
+    ]
+    with pytest.raises(UsageError, match="should not be compared"):
+        require_comparable([compare(*runs)], force=False)
+    report = find_advice(runs, Question())
+    (advice,), (answer,) = report.advice, answers(report.advice, report.question)
+    assert (advice.subject, advice.verdict, advice.paste) == ("CPU mode", "undecided", ())
+    assert f"{factor:.2f} times as fast" in answer and "they did not run in turns" in answer
+    sweep = "commbench sweep --op all_reduce --sizes 16K-64M --vary cpu-mode="
+    assert advice.measure[0].startswith(sweep) and "--cpu-mode" not in advice.measure[0]
+    assert "read apart, but for the advice on the CPU mode: " in " ".join(document(report).subtitle)
 
 
 def test_no_bucket_is_advised_from_times_that_do_not_grow_with_the_size() -> None:
