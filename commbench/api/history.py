@@ -20,7 +20,8 @@ from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
-from commbench.units import format_sizes, parse_sizes, parse_tolerance
+from commbench.runner.option import parse_size_list
+from commbench.units import format_sizes, parse_tolerance
 from commbench.validation import as_path, with_known_keywords
 
 if TYPE_CHECKING:
@@ -87,14 +88,14 @@ def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHis
 def show(
     *,
     op: str | None = None,
-    size: str | None = None,
+    size: str | int | Sequence[int | str] | None = None,
     node: str | None = None,
     tolerance: str | float = "2%",
     db: str | Path | None = None,
 ) -> Trend:
     """What became slower or faster over the runs of a history, when, and what changed then.
 
-    `op`, `size` ("1M" or "1M,4M") and `node` choose rows. A level that changes by at most
+    `op`, `size` (16384, "1M" or "1M,4M") and `node` choose rows. A level that changes by at most
     `tolerance` has no step. Raises UsageError where no row is chosen.
     """
     chosen, within = _chosen(op, size, node), parse_tolerance(tolerance)
@@ -110,7 +111,7 @@ def show(
 def export(
     *,
     op: str | None = None,
-    size: str | None = None,
+    size: str | int | Sequence[int | str] | None = None,
     node: str | None = None,
     db: str | Path | None = None,
 ) -> str:
@@ -162,9 +163,12 @@ def _named(history: History, runs: Sequence[HistoryRun], name: str) -> list[Hist
     return found
 
 
-def _chosen(op: str | None, size: str | None, node: str | None) -> Keep:
+def _chosen(op: str | None, size: str | int | Sequence[int | str] | None, node: str | None) -> Keep:
     """What chooses series."""
-    operation, sizes = find_operation(op).name if op else "", parse_sizes(size) if size else ()
+    operation, sizes = (
+        find_operation(op).name if op else "",
+        () if size is None else parse_size_list(size),
+    )
 
     def keep(system: System, case: Case) -> bool:
         is_named = operation in ("", case.operation) and (not node or node == system.node)

@@ -324,6 +324,7 @@ HISTORY_SHOW = {
     **CHOSEN,
     "tolerance": Option("PART", "Changes up to this are no steps."),
     **AS_DOCUMENT,
+    "output": MODEL_PREDICT["output"]._replace(group=OUTPUT),
     "verbose": switch("Print all rows, also those without a level yet.", OUTPUT),
 }
 HISTORY_ACCEPT = {"run": argument("RUN", "Number or label of a run."), "db": DB}

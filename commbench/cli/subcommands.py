@@ -51,7 +51,7 @@ def history_list(show: Show, **given: Any) -> None:
     show(api.history.list_(**given))
 
 
-def history_show(show: Show, **given: Any) -> None:
+def history_show(show: Show, format: str | None, output: Path | None, **given: Any) -> None:
     """Say what became slower or faster, when, and what changed then.
 
     A step is a lasting change of the time of a row, beyond the noise of its history.
@@ -60,8 +60,14 @@ def history_show(show: Show, **given: Any) -> None:
     commbench history show
     commbench history show --op all_reduce --size 1M,4M --node node1
     commbench history show -o history.html              with pictures over time
+    commbench history show -o history.png               only the picture
     """
-    show(api.history.show(**given))
+    from commbench.views.draw import is_drawn
+
+    if is_drawn(output, format):
+        print_result(api.history.show(**given).plot(output).paths[0])
+    else:
+        show(api.history.show(**given), format_=format, output=output)
 
 
 def history_export(output: Path | None, **given: Any) -> None:

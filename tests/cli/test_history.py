@@ -60,6 +60,11 @@ def test_show_says_what_became_slower_and_what_changed_then(where: Path) -> None
     assert max(map(len, shown.out.splitlines())) <= 80
     one = run_commbench(where, "history", "show", "--size", "1M", "--format", "json")
     assert [row["size_bytes"] for row in json.loads(one.out)["series"]] == [1 << 20]
+    drawn = run_commbench(where, "history", "show", "-o", "own.png")
+    assert (drawn.code, drawn.out) == (0, "own.png\n"), drawn.err
+    assert (where / "own.png").read_bytes().startswith(b"\x89PNG")
+    again = run_commbench(where, "history", "show", "-o", "own.png")
+    assert again.code == 6 and "own.png" in again.err
 
 
 def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:

@@ -28,7 +28,7 @@ from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK
-from commbench.stats import Estimate, student_quantile
+from commbench.stats import Estimate, np, student_quantile
 from commbench.units import format_count
 from commbench.views.cells import ratio_text
 
@@ -98,7 +98,7 @@ def find_baseline(
         levels[key] = level
         rows.append(_baseline_row(cases[key], level))
         if later := points[level.end :]:
-            slower.append((later[0].run, mean_time(point.time for point in later) / level.time))
+            slower.append((later, mean_time(point.time for point in later) / level.time))
     notes = []
     if history and slower:
         changes = find_changes(fit_series(series), history.environments())
@@ -123,21 +123,23 @@ def find_baseline(
 
 
 def _slower_note(
-    found: Sequence[tuple[HistoryRun, float]], path: Path, changes: Iterable[Change]
+    found: Sequence[tuple[Sequence[Point], float]], path: Path, changes: Iterable[Change]
 ) -> str:
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
-    to accept it: from the first run that does not count and the ratio of each row."""
-    firsts = Counter(run for run, _ in found)
+    to accept it: from the runs that do not count and the ratio of each row."""
+    firsts = Counter(later[0].run for later, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
     slower, db = span(ratio_text, [ratio for _, ratio in found]), db_option(path)
+    runs = span(str, [len(later) for later, _ in found])
     causes = [
         f"; {causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
     ]  # fmt: skip
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
-        f"since then {format_count(len(found), 'row')} took {slower} times as long"
-        f"{''.join(causes[:1])}. `commbench history accept {first.id}{db}` makes that usual."
+        f"since then {format_count(len(found), 'row')} took {slower} times as long in {runs} "
+        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}. "
+        f"`commbench history accept {first.id}{db}` makes that usual."
     )
 
 
@@ -164,16 +166,18 @@ def find_level(
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others."""
     logs = [log(each.value) for each in times]
+    noise = steps.estimate_noise(np.array(logs)).deviation
     segments, least = [], None
     for begin, end in ((0, accepted), (accepted, len(times))):
         fit = steps.find_steps(times[begin:end], alpha, TOLERANCE)
         least = fit.least_step
         for first, last, level in fit.segments:
             own = begin + first, begin + last
-            level = level or Estimate(mean_time(times[own[0] : own[1] + 1]))
+            if not level or last - first + 1 < steps.STEADY:
+                level = Estimate(exp(steps.level_of_few(logs[own[0] : own[1] + 1], noise)))
             segments.append(steps.Segment(*own, level))
     base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
-    slow = steps.slow_end(logs[base.first :]) if base == segments[-1] else 0
+    slow = steps.slow_end(logs[base.first :])[0] if base == segments[-1] else 0
     if slow and len(times) - slow >= steps.FEWEST:
         return find_level(times[:-slow], new, accepted, alpha)
     deviation, degrees = steps.single_points(logs, segments)

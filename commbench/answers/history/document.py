@@ -16,7 +16,7 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z
 from commbench.answers.history.baseline import Level
-from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
+from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text, mean_ratio
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
 from commbench.output.text import list_some, span
@@ -81,25 +81,30 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much (by row where rows really differ), and
     what changed then."""
     is_slower = change.ratio.value > 1
-    whole, *own = (
-        found if is_slower else found.map(lambda value: 1 / value)
-        for found in (change.ratio, *_by_row(change))
-    )
-    as_slow = f"as {'slow' if is_slower else 'fast'}"
-    how = cells.times_text(whole, as_slow)
-    if own:
-        how = f"{span(cells.ratio_text, own)} times {as_slow}, by row"
+    own = [r if is_slower else r.map(lambda value: 1 / value) for r in _step_ratios(change)]
+    how = _times(own, f"as {'slow' if is_slower else 'fast'}")
     return (
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
         f"{causes_text(change)}."
     )
 
 
-def _by_row(change: Change) -> list[Estimate]:
-    """The ratios of the rows of a change where they really differ; else none."""
-    own = [step.ratio for step in change.steps]
-    differ = any(decide(ratio(one, change.ratio), TOLERANCE) in CHANGED for one in own)
-    return own if differ else []
+def _by_row(own: list[Estimate]) -> list[Estimate]:
+    """The ratios of rows where they really differ; else their mean."""
+    whole = mean_ratio(own)
+    differ = any(decide(ratio(one, whole), TOLERANCE) in CHANGED for one in own)
+    return own if differ else [whole]
+
+
+def _step_ratios(change: Change) -> list[Estimate]:
+    return _by_row([step.ratio for step in change.steps])
+
+
+def _times(own: Sequence[Estimate], how: str) -> str:
+    """What _by_row found, in words."""
+    if own[1:]:
+        return f"{span(cells.ratio_text, own)} times {how}, by row"
+    return cells.times_text(own[0], how)
 
 
 def _slower_since(trend: Trend) -> Iterator[str]:
@@ -107,17 +112,18 @@ def _slower_since(trend: Trend) -> Iterator[str]:
     rows = []
     for each in trend.series:
         points = each.series.points[each.last.first :]
-        slow = slow_end([log(point.time.value) for point in points])
+        slow, by = slow_end([log(point.time.value) for point in points])
         if slow and points[-slow].run.placed > trend.accepted.get(each.series.system, ""):
-            rows.append((each.case, slow))
+            rows.append((each.case, slow, by))
     if rows:
-        cases = [case for case, _ in rows]
+        cases = [case for case, *_ in rows]
         names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
-        runs = span(str, [slow for _, slow in rows])
+        runs = span(str, [slow for _, slow, _ in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         yield (
-            f"Slower in the last {last}, too few or too noisy for a step: {names}. A check does "
-            f"not count {these} as usual."
+            f"Slower in the last {last}, too few or too noisy for a step: {names} took "
+            f"{_times(_by_row([by for *_, by in rows]), 'as long')}. A check does not count "
+            f"{these} as usual."
         )
 
 
@@ -200,10 +206,12 @@ PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
     Column(
         "time, new\nover old",
-        lambda c: span(cells.ratio_text, _by_row(c) or [c.ratio]),
+        lambda c: span(cells.ratio_text, _step_ratios(c)),
         cells.NUMBER,
     ),
-    Column("95 %\ninterval", lambda c: None if _by_row(c) else c.ratio, cells.RATIO_INTERVAL),
+    Column(
+        "95 %\ninterval", lambda c: None if _step_ratios(c)[1:] else c.ratio, cells.RATIO_INTERVAL
+    ),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
 )

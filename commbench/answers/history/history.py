@@ -233,8 +233,7 @@ def find_changes(
         own = [found for found in rest if _are_one(first, found)]
         rest = [found for found in rest if not _are_one(first, found)]
         own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
-        values = zip(*((s.ratio.value, *s.ratio.ends) for s in own), strict=True)
-        ratio = Estimate(*map(geometric_mean, values))
+        ratio = mean_ratio([step.ratio for step in own])
         before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
         causes = [*_link_causes(runs, first)]
         causes += _causes(environments, (before, latest), first.levels)
@@ -243,6 +242,12 @@ def find_changes(
             fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
             tuple(causes), all(each.is_last for each in own),
         )  # fmt: skip
+
+
+def mean_ratio(own: Iterable[Estimate]) -> Estimate:
+    """The geometric mean of ratios, and that of the ends of their intervals."""
+    values = zip(*((each.value, *each.ends) for each in own), strict=True)
+    return Estimate(*map(geometric_mean, values))
 
 
 def _are_one(first: RowStep, other: RowStep) -> bool:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
@@ -45,6 +45,8 @@ SHORTEST = 3
 """Points of a segment."""
 FEWEST = 2 * SHORTEST
 """Points of a series in which steps are looked for."""
+STEADY = 2 * FEWEST
+"""Points of a level of which one outlier hardly changes the mean or the noise."""
 LATER = 6
 """So many runs after a step, it is said how small a one shows."""
 CLIP = 2.5
@@ -132,10 +134,8 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     values = np.log([estimate.value for estimate in series])
     if (number := len(values)) < FEWEST:
         level = None
-        if number >= SHORTEST:  # their noise is not known: the mean with Student's interval
-            error = max(float(np.std(values, ddof=1)), LEAST_NOISE) / sqrt(number)
-            half = student_quantile(Z, number - 1) * error
-            level = around(float(values.mean()), half).map(exp)
+        if number >= SHORTEST:  # their noise is not known
+            level = _cover(Estimate(float(values.mean())), values).map(exp)
         return Fit((Segment(0, number - 1, level),) if number else (), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
@@ -162,12 +162,19 @@ def _cover(level: Estimate, own: Array) -> Estimate:
     """A level of a few points with Student's interval of these alone, if that is wider: they may
     scatter more than the other points of the series."""
     number = len(own)
-    if number >= 2 * FEWEST:
+    if number >= STEADY:
         return level
-    error = float(np.std(own, ddof=1)) / sqrt(number)
+    error = max(float(np.std(own, ddof=1)), LEAST_NOISE) / sqrt(number)
     return around(
         level.value, max(level.ends[1] - level.value, student_quantile(Z, number - 1) * error)
     )
+
+
+def level_of_few(logs: Sequence[float], noise: float) -> float:
+    """The logarithm of a level of fewer than STEADY runs, one of which may be an outlier: the mean
+    of those that are near their median; of an even number, near the lower one of the middle two."""
+    middle = sorted(logs)[(len(logs) - 1) // 2]
+    return fmean(each for each in logs if abs(each - middle) <= JUMP * noise)
 
 
 def estimate_noise(values: Array) -> Noise:
@@ -224,13 +231,13 @@ def single_points(logs: Sequence[float], segments: Sequence[Segment]) -> tuple[f
     return max(sqrt(variance), LEAST_NOISE), degrees
 
 
-def slow_end(logs: Sequence[float]) -> int:
+def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     """How many of the last points of a level are slower than the others, as they are too few for a
-    step, or for one that is certain; 0 where none. Student's t of two samples, with ALPHA
-    for all places together (Bonferroni); at least SHORTEST points are not slower."""
+    step, or for one that is certain, and how many times; 0 where none. Student's t of two samples,
+    with ALPHA for all places together (Bonferroni); at least SHORTEST points are not slower."""
     number, places = len(logs), len(logs) - SHORTEST
     if places < 1:
-        return 0
+        return 0, Estimate(1.0)
     values = np.array(logs) - np.mean(logs)
     later = np.arange(1, places + 1)
     above = np.cumsum(values[::-1])[:places]  # the sum of the last ones, as the sum of all is 0
@@ -239,7 +246,11 @@ def slow_end(logs: Sequence[float]) -> int:
     scores = np.where(above > 0, np.sqrt(gains / rest), 0.0)
     best = int(scores.argmax())
     limit = student_quantile(_NORMAL.inv_cdf(1 - ALPHA / places), number - 2)
-    return best + 1 if scores[best] > limit else 0
+    if scores[best] <= limit:
+        return 0, Estimate(1.0)
+    rise = float(above[best] * number / (later[best] * (number - later[best])))
+    half = student_quantile(Z, number - 2) * rise / float(scores[best])
+    return best + 1, around(rise, half).map(exp)
 
 
 def _clip(values: Array, medians: Array, width: float) -> Array:

@@ -41,16 +41,17 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     history: History, slow: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = 14
-    runs = fill(history, lambda day: 1.3 if day >= first else 1.0, number=first + slow)
+    made = fill(history, lambda day: 1.3 if day >= first else 1.0, number=first + slow)
     gate = check(history, made_run(first + slow, 1.3))
     assert gate.outcome == "fail"
     said = " ".join(gate.text().split())
     assert "Usual is what runs took before run 15 (2026-09-15 00:00 UTC): since then 5 rows" in said
-    assert re.search(r"since then 5 rows took 1\.[23]\d?( to 1\.[23]\d?)? times as long", said)
+    runs = f"in {slow} run{'s' * (slow > 1)} before this one. "
+    assert re.search(rf"5 rows took 1\.[23]\d?( to 1\.[23]\d?)? times as long {runs}", said)
     assert "`commbench history accept 15 --db " in said
     assert check(history, made_run(first + slow, 1.0)).outcome == "pass"
     accepted = commbench.history.accept(15, db=history.path)
-    assert accepted.path == str(runs[first].path.absolute())
+    assert accepted.path == str(made[first].path.absolute())
     passed = check(history, made_run(first + slow, 1.3))
     known = (
         f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow} runs:"
@@ -66,6 +67,20 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     assert again.outcome == "fail" and "accept" not in again.text()
     commbench.history.accept(1, db=history.path)
     assert check(history, made_run(first + slow, 1.3)).outcome == "fail"
+
+
+@pytest.mark.usefixtures("launches_alike")
+@pytest.mark.parametrize("number", [2, 3, 4, 6, 9])
+@pytest.mark.parametrize("outlier", [0, -1], ids=["the first", "the last"])
+def test_an_outlier_among_few_runs_since_one_was_accepted_does_not_move_the_level(
+    history: History, number: int, outlier: int
+) -> None:
+    twice = [1.3] * number
+    twice[outlier] = 2.6
+    fill(history, lambda day: [*[1.0] * 30, *twice][day], number=30 + number)
+    commbench.history.accept(31, db=history.path)
+    for factor, outcome in ((1.0, "pass"), (1.3, "fail")):
+        assert check(history, made_run(40, 1.3 * factor)).outcome == outcome
 
 
 @pytest.mark.usefixtures("launches_alike")
@@ -120,7 +135,9 @@ def test_a_check_that_fails_after_a_step_names_what_changed_then(history: Histor
     assert gate.outcome == "fail" and "commbench compare" not in " ".join(advice(gate))
     said = " ".join(gate.text().split())
     assert re.search(
-        rf"since then 5 rows took 1\.2\d? times as long; nccl went from {OLD} to {NEW} then\.", said
+        rf"since then 5 rows took 1\.2\d? times as long in 20 runs before this one; "
+        rf"nccl went from {OLD} to {NEW} then\.",
+        said,
     )
 
 

@@ -63,8 +63,12 @@ def test_series_are_chosen_by_operation_size_and_node(db: Path, history: History
     assert len(api.show(op="all_reduce", node="cluster", db=db).series) == CASES
     with pytest.raises(UsageError, match="no row of"):
         api.show(op="broadcast", db=db)
-    found = api.show(size="1K", db=db).series
-    assert [each.case.size_bytes for each in found] == [1024, 1024]
+    for size in ("1K", 1024, [1024], ["1K", 4 << 20]):
+        found = api.show(size=size, db=db).series
+        assert [each.case.size_bytes for each in found] == [1024, 1024], size
+        assert api.export(size=size, db=db).count("\n") == 3
+    with pytest.raises(UsageError, match=r"1\.5"):
+        api.show(size=1.5, db=db)  # type: ignore[arg-type]
 
 
 def test_forgetting_removes_all_that_only_these_runs_have(history: History) -> None:

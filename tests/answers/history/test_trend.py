@@ -151,7 +151,11 @@ def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
 def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=16)
     said = " ".join(find_trend(history).text().split())
-    assert "Slower in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K." in said
+    began = "Slower in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K took "
+    found = re.search(rf"{began}(.*) times as long \((.*) … (.*)\)\. A check", said)
+    assert found, said
+    ratio, low, high = map(float, found.groups())
+    assert 1.2 < low < 1.3 < high < 1.4 and low < ratio < high
     assert "A check does not count these runs as usual." in said and "None of" not in said
     commbench.history.accept(15, db=history.path)
     assert "for a step:" not in find_trend(history).text()
@@ -170,7 +174,7 @@ def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> 
     ]))  # fmt: skip
     said = " ".join(find_trend(history).text().split())
     assert "all_reduce 1K-5K became 1.28 times" in said
-    assert "Slower in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K." in said
+    assert "in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K took 1." in said
 
 
 def test_a_table_names_all_rows(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
