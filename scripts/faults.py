@@ -278,7 +278,7 @@ def complaints(trial: Trial, node: int, end: NodeEnd, first: NodeEnd) -> list[st
     fault, wrong = trial.fault, []
     codes = fault.codes
     if node != trial.struck and fault.to_launcher:
-        all_done = re.search(r"^\[(\d+)/\1\] ", first.err, re.MULTILINE)
+        all_done = re.search(r"^\[100 %\] ", first.err, re.MULTILINE)
         codes = (*DIES, 0) if all_done else DIES  # its ranks lose the others
     if node and fault.codes == (5,):
         codes = (0,)  # node 0 tells of results
@@ -286,8 +286,9 @@ def complaints(trial: Trial, node: int, end: NodeEnd, first: NodeEnd) -> list[st
         wrong.append(f"node {node}: exit code {end.code} instead of {codes[0]}")
     if end.code in (0, -signal.SIGKILL):
         return wrong
-    errors = [line for line in end.err.splitlines() if line.startswith("error: ")]
-    if len(errors) != 1 or not end.err.splitlines()[-1].startswith("hint: "):
+    lines = re.sub(r"\n +", " ", end.err).splitlines()  # a long line goes on below, indented
+    errors = [line for line in lines if line.startswith("error: ")]
+    if len(errors) != 1 or not lines[-1].startswith("hint: "):
         return [*wrong, f"node {node}: it did not end with two lines"]
     who = rf"\brank {trial.culprit}\b" if fault.named else ""
     if node != trial.struck and fault.to_launcher:
@@ -466,15 +467,15 @@ def soak(launches: int) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-m", "commbench", "run", "--sizes", "1K", "--iters", "4",
-             "--no-plots", "--launches", str(launches), "--output", "run"],
+             "--no-plots", "--verbose", "--launches", str(launches), "--output", "run"],
             cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             env=os.environ | {"TMPDIR": folder},
         )  # fmt: skip
         assert process.stderr is not None
         held: dict[int, dict[str, int]] = {}
         for line in process.stderr:
-            if match := re.match(r"launch (\d+) of", line):
-                held[int(match[1])] = holdings(process.pid, Path(folder))
+            if re.match(r"\[\d+ %\] all_reduce ", line):  # once in each launch
+                held[len(held) + 1] = holdings(process.pid, Path(folder))
         code = process.wait()
     early = max(2, launches // 4)
     first, last = held[early], held[launches]
