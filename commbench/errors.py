@@ -216,6 +216,16 @@ _ENVIRONMENT_HINTS = {
 """Error numbers that concern the environment rather than a file, each with what to do."""
 
 
+def find_interruption(error: BaseException | None) -> Interrupted | None:
+    """The interruption that an error is or follows from: Python 3.11 raises a RuntimeError for an
+    exception in __set_name__, as while torch is imported."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("stopped by SIGINT", "nothing was finished: run the same command again")
+    if error is None or isinstance(error, Interrupted):
+        return error
+    return find_interruption(error.__cause__ or error.__context__)
+
+
 def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """The error to show for an error of the operating system that was not expected where it was
     raised."""
