@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -264,6 +265,9 @@ def reason_of(error: BaseException) -> str:
     what NCCL itself says, which torch prints after "Last error:" (NCCLUtils.cpp of torch 2.6-2.13).
     """
     line = first_line(error)
+    if found := re.search("Unable to find address for: (.*)", line):  # what gloo prints
+        known = ", ".join(name for _, name in socket.if_nameindex())
+        return f"GLOO_SOCKET_IFNAME: {found[1]} is no interface with an address; there are: {known}"
     kind = NCCL_ERROR.search(line)
     detail = next(filter(str.strip, str(error).partition("Last error:")[2].splitlines()), "")
     return f"NCCL {kind[1].strip()}: {detail.strip()}" if kind and detail else line
