@@ -99,6 +99,7 @@ REFUSED = {
         ring old-ring: ring (results/20261121-060000-ring) and ring (old-ring) have no row in common
         ring tree --format json -o x.csv: --format json contradicts the ending of --output x.csv
         ring tree --format markdown -o x.html: --format markdown contradicts the ending of --output
+        ring tree --format json -o x.png: --format json contradicts the ending of --output x.png
         ring tree --output=: --output is empty
     """,
     (2, "check a"): """
