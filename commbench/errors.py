@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -216,6 +217,16 @@ _ENVIRONMENT_HINTS = {
 """Error numbers that concern the environment rather than a file, each with what to do."""
 
 
+def find_interruption(error: BaseException | None) -> Interrupted | None:
+    """The interruption that an error is or follows from: Python 3.11 raises a RuntimeError for an
+    exception in __set_name__, as while torch is imported."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("stopped by SIGINT", "nothing was finished: run the same command again")
+    if error is None or isinstance(error, Interrupted):
+        return error
+    return find_interruption(error.__cause__ or error.__context__)
+
+
 def from_os_error(error: OSError | MemoryError | ImportError) -> CommbenchError:
     """The error to show for an error of the operating system that was not expected where it was
     raised."""
@@ -254,6 +265,9 @@ def reason_of(error: BaseException) -> str:
     what NCCL itself says, which torch prints after "Last error:" (NCCLUtils.cpp of torch 2.6-2.13).
     """
     line = first_line(error)
+    if found := re.search("Unable to find address for: (.*)", line):  # what gloo prints
+        known = ", ".join(name for _, name in socket.if_nameindex())
+        return f"GLOO_SOCKET_IFNAME: {found[1]} is no interface with an address; there are: {known}"
     kind = NCCL_ERROR.search(line)
     detail = next(filter(str.strip, str(error).partition("Last error:")[2].splitlines()), "")
     return f"NCCL {kind[1].strip()}: {detail.strip()}" if kind and detail else line

@@ -80,6 +80,9 @@ def parse_parameters(text: str) -> int:
     return value
 
 
+MONTH_S = 31 * 24 * 3600.0
+
+
 def parse_time(text: str) -> float:
     """Parse seconds: `4.2ms`, `120us`, `1.3 s`; UsageError where the unit is missing."""
     match = _TIME.fullmatch(text.strip())
@@ -92,6 +95,8 @@ def parse_time(text: str) -> float:
     if unit not in _PER_SECOND:
         trouble = f"has an unknown unit {unit!r}" if unit else "has no unit"
         raise wrong_value(text, trouble, f"write {number}us, {number}ms or {number}s", "time")
+    if seconds > MONTH_S:
+        raise wrong_value(text, "is more than a month", "write for example 4.2ms", "time")
     return seconds
 
 
@@ -375,6 +380,7 @@ def parse_percentage(text: str) -> float:
     if not (0 <= value < 1 or (percent and 1 <= value < 1000)):
         meant = value if 1 <= value <= 100 and not percent else 10.0
         hint = f"write {meant:.6g}% or {meant / 100:.6g}"
+        hint += f"; {value:g} times is +{100 * value - 100:g}%" * (not percent and 1 < value < 2)
         what = "is below 0 %" if value < 0 else "is not a percentage"
         if percent and value >= 1:
             what, hint = "is too large", "write less than 100000%"

@@ -208,9 +208,10 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         others: Any = {each: plain(value) for each, value in named.items()}
         pairs = [*zip((*places, *[more] * len(given)), values, strict=False), *others.items()]
         for argument, value in pairs:
-            _require_type(argument, value, str(annotations.get(argument, "Any")))
+            kinds, about = str(annotations.get(argument, "Any")), f"; {lists} says what it is"
+            _require_type(argument, value, kinds, about)
             if value is None and "None" not in (kinds_of := options.get(argument, "None")):
-                refuse_type(argument, value, kinds_of)
+                refuse_type(argument, value, kinds_of, about)
         try:
             return function(*values, **others)
         except UsageError as error:
@@ -251,17 +252,18 @@ def _public_name(function: Callable[..., Any]) -> str:
     return f"commbench{inner}.{function.__qualname__}"
 
 
-def _require_type(name: str, value: Any, annotation: str) -> None:
+def _require_type(name: str, value: Any, annotation: str, about: str = "") -> None:
     allowed = _allowed(annotation)
     if None not in allowed and not any(_is_a(value, each[0]) for each in allowed if each):
-        refuse_type(name, value, annotation)
+        refuse_type(name, value, annotation, about)
 
 
-def refuse_type(name: str, value: Any, annotation: str) -> NoReturn:
-    """Raise UsageError for a value that has none of the types of an annotation."""
+def refuse_type(name: str, value: Any, annotation: str, about: str = "") -> NoReturn:
+    """Raise UsageError for a value that has none of the types of an annotation; the hint ends with
+    what it is `about`."""
     *most, last = (each[1] for each in _allowed(annotation) if each and each[1])
     wanted = " or ".join(filter(None, (", ".join(most), last)))
-    raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
+    raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}{about}")
 
 
 def _allowed(annotation: str) -> list[tuple[Any, str] | None]:

@@ -338,6 +338,13 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
         commbench.plot()
 
 
+def test_the_list_of_runs_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    synthetic_run(tmp_path / "results" / "run", "mine")
+    runs = commbench.list_runs()
+    assert [commbench.load(each.folder).name for each in runs] == ["mine"] and len(runs) == 1
+
+
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
     first, second = repr(run).splitlines()
@@ -505,6 +512,13 @@ EXPORTED = ("autoparallel", "inductor", "nccl-tuner")  # these take certain runs
 PICTURED = ("run", "replay", "sweep", "comparison", "check", "machine", "prediction")
 
 
+@pytest.mark.parametrize("other", ["cut_off", "interrupted", "plain", "soak"])
+def test_the_second_line_of_a_comparison_has_its_verdict(other: str) -> None:
+    runs = RECORDED / "runs"
+    told = repr(commbench.compare(runs / "two_ranks", runs / other, force=True)).splitlines()[1]
+    assert re.search("undecided|slower|faster|same", told) or other == "soak"
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     result = RESULTS[name]()
@@ -531,7 +545,11 @@ def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda: commbench.explain("all_reduce", ranks="x", size="1G", time="1ms"), "ranks cannot"),
-        (lambda: commbench.expect(5), "gpu cannot be 5\nhint: give a text"),
+        (
+            lambda: commbench.expect(5),
+            "gpu cannot be 5\nhint: give a text; help(commbench.expect) says what it is",
+        ),
+        (lambda: commbench.run(iters="3"), "whole number; help(commbench.run) says what it is"),
         (lambda: commbench.sweep(env="x"), "env cannot be 'x'"),
         (lambda: commbench.check("run", against="old", force="yes"), "force cannot be 'yes'"),
         (lambda: commbench.workload.load(5), "paths cannot be 5\nhint: give a text or a path"),

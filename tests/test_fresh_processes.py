@@ -92,11 +92,34 @@ main()
 """
 
 
-def test_an_interruption_while_it_imports_is_two_lines() -> None:
+INTERRUPTED_CLASS = """
+import os, sys
+from commbench.__main__ import main
+
+class Named:
+    def __set_name__(self, *_):
+        os.kill(os.getpid(), 2)
+
+sys.addaudithook(
+    lambda event, found: event == "import" and found[0] == "torch" and type("A", (), {"a": Named()})
+)
+sys.argv = ["commbench", "run", "--dry-run"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        (INTERRUPTED_IMPORT, "run the same command again"),
+        (INTERRUPTED_CLASS, "nothing was finished: run the same command again"),
+    ],
+)
+def test_an_interruption_while_it_imports_is_two_lines(program: str, hint: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    said = "error: stopped by SIGINT\nhint: run the same command again\n"
+    said = f"error: stopped by SIGINT\nhint: {hint}\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", said)
 
 

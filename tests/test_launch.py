@@ -416,6 +416,13 @@ def test_where_all_ranks_stop_the_launcher_says_so(tmp_path: Path) -> None:
     assert not any(map(is_alive, pids))
 
 
+def test_an_interface_that_is_not_there_is_named(tmp_path: Path) -> None:
+    process = start_command(tmp_path, *RUN, "--sizes", "1K", GLOO_SOCKET_IFNAME="eth77")
+    ended = process.finish()
+    assert ended.code == 3
+    assert "GLOO_SOCKET_IFNAME: eth77 is no interface with an address; there are: lo" in ended.err
+
+
 def test_nothing_is_left_in_shared_memory(tmp_path: Path) -> None:
     process = start_command(tmp_path, *RUN, "--sizes", "1K", "--iters", "1", "--output", "run")
     scratch_dirs = f"commbench-{process.pid}-*"

@@ -208,6 +208,9 @@ def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
     alone = start(tmp_path, 0, port, "--sizes", "1K", "--timeout", "1", "--output", "run").finish()
     assert 1 < time.monotonic() - began < START_TIMEOUT_S / 2
     assert (alone.code, alone.out) == (3, "")
+    assert f"; waits up to 1 s for all nodes at 127.0.0.1:{port} error:" in " ".join(
+        alone.err.split()
+    )
     assert alone.err.splitlines()[-2:] == [
         f"error: node 1 of 2 did not connect within 1 s to 127.0.0.1:{port}",
         "hint: start the same command on each node with its --node-rank; --timeout says how long "

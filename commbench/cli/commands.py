@@ -164,6 +164,13 @@ class GroupedCommand(TyperCommand):
     """The name under which it also takes options of `commbench run`: those that do not refuse it
     (Option.refused_by). Empty if it takes none."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, parameters = self.make_parser(ctx).parse_args([*args])
+        for flag, value in [(each.opts[0], given.get(each.name or "")) for each in parameters]:
+            if flag[0] == "-" and "" in (value if isinstance(value, list) else [value]):
+                raise UsageError(f"{flag} is empty", f"give a value, or leave out {flag}")
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         own = self.get_params(ctx)
         self._write(ctx, formatter, own, "Options")

@@ -36,11 +36,10 @@ def compare(
     import gc
 
     from commbench.answers.compare.document import VIEW, Comparisons
-    from commbench.views.draw import ENDINGS as PICTURES
-    from commbench.views.draw import names_file
+    from commbench.views.draw import is_drawn, names_file
 
     ending = output.suffix.lower() if output else ""
-    is_page = ending in ENDINGS or (format and ending and ending not in PICTURES)
+    is_page = ending in ENDINGS or (format and ending and not is_drawn(output, format))
     page = output if is_page else None
     if output and not page:
         names_file(output, ENDINGS)

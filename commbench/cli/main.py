@@ -72,9 +72,6 @@ def main() -> NoReturn:
     except _UsageError as error:
         refuse(*describe_usage_error(error))
         code = 2
-    except (KeyboardInterrupt, typer.Abort):
-        refuse("stopped by SIGINT", "nothing was finished: run the same command again")
-        code = errors.Interrupted("").exit_code
     except (BrokenPipeError, OutputClosedError, SystemExit) as error:
         # Typer exits where the reader of its help has gone.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
@@ -91,7 +88,10 @@ def main() -> NoReturn:
             hint = error.hint + "; a folder is --output" * of_folder
             refuse(error.message, hint, error.details)
         code = error.exit_code
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if stopped := errors.find_interruption(error):
+            refuse(stopped.message, stopped.hint)
+            _leave(stopped.exit_code)
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if isinstance(error, OSError | MemoryError | ImportError):

@@ -170,6 +170,7 @@ def choose_target(
     if backend and backend not in capabilities.backends:
         close = closest(backend, capabilities.backends)
         hint = f"did you mean {close}? " * bool(close) + f"it has: {capabilities.backends_text}"
+        hint += f"; for {backend} install a torch that is built with it" * (backend in BACKENDS)
         raise UnavailableError(f"this torch has no backend {backend!r}", hint)
     if device and device not in capabilities.devices:
         raise UnavailableError(

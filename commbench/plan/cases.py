@@ -25,7 +25,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
-from commbench.units import LARGEST_SIZE, format_about
+from commbench.units import LARGEST_SIZE, MONTH_S, format_about
 from commbench.validation import LARGEST_INTEGER
 
 if TYPE_CHECKING:
@@ -313,7 +313,6 @@ def find_oversized(
     return reasons
 
 
-MONTH_S = 31 * 24 * 3600.0
 MOST_CASES = 100_000
 MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000

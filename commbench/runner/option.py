@@ -144,7 +144,7 @@ class Option(NamedTuple):
             error.begin_with(self.flag, given)
             raise
         if not _is_of_type(value, self.type):
-            refuse_type(self.flag, given, self.annotation)
+            refuse_type(self.flag, given, self.annotation, "; help(commbench.run) says what it is")
         return value
 
     @property

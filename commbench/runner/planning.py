@@ -71,6 +71,9 @@ class PlannedRun(NamedTuple):
         starts_ranks = not (self.rank_context or self.options.dry_run)
         if self.plan.device == "cpu" and starts_ranks and ranks > cores:
             line += f"; {ranks} ranks share {format_count(cores, 'core')}"
+        if starts_ranks and self.nodes.count > 1:
+            where = f"{self.nodes.master_addr}:{self.nodes.master_port}"
+            line += f"; waits up to {self.plan.timeout_s:g} s for all nodes at {where}"
         return line
 
     @property
@@ -90,6 +93,9 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     Raises CommbenchError before any rank is started.
     """
     rank_context = find_rank_context(options)
+    is_single = options.nnodes == 1 and "nnodes" not in options.given and not rank_context
+    if options.master_addr and is_single:
+        raise UsageError("--master-addr has no effect on one node", "leave it out, or add --nnodes")
     if options.launches is None:
         is_soak = options.duration is not None or options.cycles is not None
         is_fixed = is_soak or options.iters is not None or QUICK in options.pairs

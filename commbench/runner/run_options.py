@@ -19,7 +19,7 @@ from commbench.errors import MOST_NAMES, UsageError, name_error, wrong_value
 from commbench.launch.launchers import LAUNCHERS, RAY
 from commbench.plan.backends import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.call_forms import is_compressed
-from commbench.plan.cases import MONTH_S, MOST_RANKS
+from commbench.plan.cases import MOST_RANKS
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
@@ -32,7 +32,7 @@ from commbench.results.files import read_workload
 from commbench.runner import call_options
 from commbench.runner.call_options import NCCL_TESTS_FLAGS, CallOptions, declare
 from commbench.runner.option import HERE, RANKS, USER, Option, as_label, require_label
-from commbench.units import parse_percentage
+from commbench.units import MONTH_S, parse_percentage
 
 
 def parse_precision(given: str | float) -> float:

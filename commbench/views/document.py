@@ -159,6 +159,8 @@ class Document(NamedTuple):
     tone: str = ""
     """GOOD or BAD: whether the answer is that something succeeded or failed."""
     footer: str = ""
+    verdict: int = 0
+    """The index of the sentence of the answer with which its `repr` begins."""
 
 
 MOST_LISTED = 32

@@ -78,11 +78,9 @@ def require_ending(path: Path, others: Iterable[str] = ()) -> None:
 
 def is_drawn(output: Path | None, format: str | None) -> bool:
     """Whether a command that writes a text or a picture draws this file; UsageError where its
-    ending is of neither, and no format is given."""
-    if output is not None and output.suffix.lower() in ENDINGS:
-        return True
+    ending is of neither, and no format is given, or contradicts the format."""
     formats.choose_format(format, output, endings=formats.ENDINGS | dict.fromkeys(ENDINGS, ""))
-    return False
+    return output is not None and output.suffix.lower() in ENDINGS
 
 
 def names_file(output: Path, others: Iterable[str] = ()) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commbench.views.draw import Drawn
 
 LONGEST_ANSWER = 120
-"""Characters of the answer in the `repr` of a result."""
+"""Characters of the answer in the `repr` of a result, unless its first sentence has more."""
 _EXACT = 1 << 53
 """Integers below it are exact as floats."""
 
@@ -186,10 +186,14 @@ def choose_format(
     endings: Mapping[str, str] = ENDINGS,
 ) -> str:  # fmt: skip
     """That format; without a name that of the file's ending, else the usual one. Raises UsageError
-    for an ending that has none."""
+    for an ending that has none, or the name of another format."""
+    ending = Path(output or "").suffix
+    of_ending = {**ENDINGS, ".csv": "csv", **endings}.get(ending.lower(), TEXT)
+    if format_ in endings.values() and of_ending not in (TEXT, format_):
+        trouble = f"--format {format_} contradicts the ending of --output {output}"
+        raise UsageError(trouble, "leave out --format, or change the ending")
     if format_ is not None or output is None:
         return format_ or usual
-    ending = Path(output).suffix
     if ending.lower() not in endings:
         problem = f": {ending!r} is no ending of a format" if ending else " has no ending"
         raise UsageError(
@@ -312,8 +316,10 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        answer = CommbenchError.worded(" ".join(found.answer[:2]))
-        answer = textwrap.shorten(answer, LONGEST_ANSWER, placeholder=" ...")
+        answer = (found.answer[found.verdict :] or found.answer)[:2]
+        told = [*map(CommbenchError.worded, answer), ""]
+        width = max(LONGEST_ANSWER, len(told[0]) + 4)
+        answer = textwrap.shorten(" ".join(told), width, placeholder=" ...")
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 
 

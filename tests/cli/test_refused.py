@@ -58,11 +58,14 @@ REFUSED = {
         --op replay: |needs a workload
         --op exchange --p2p-call send: |both ranks of a pair wait in send ~ write --p2p-call isend
         --op ring_exchange --p2p-call send: |waits in send until the next one calls recv
+        --db= --sizes 1K: --db is empty ~ leave out --db
+        --master-addr node1 --sizes 1K: --master-addr has no effect on one node ~ add --nnodes
     """,
     (3, "run"): """
         --launch graph: nothing is left to measure: a CPU has no CUDA graphs ~ measure on GPUs
         --backend nccl --device cpu: |nccl
         --backend smoke-signals: |smoke-signals
+        --backend ucc: |'ucc' ~ it has: gloo; for ucc install a torch
         --group-size 1: nothing is left to measure: a group of one rank has no other
         --dtype int16: nothing is left to measure: gloo does not support int16 ~ try another
         --reduce-op premul_sum: nothing is left to measure: gloo has no premul_sum
@@ -93,13 +96,21 @@ REFUSED = {
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
         ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
+        ring old-ring: ring (results/20261121-060000-ring) and ring (old-ring) have no row in common
+        ring tree --format json -o x.csv: --format json contradicts the ending of --output x.csv
+        ring tree --format markdown -o x.html: --format markdown contradicts the ending of --output
+        ring tree --format json -o x.png: --format json contradicts the ending of --output x.png
+        ring tree --output=: --output is empty
     """,
     (2, "check a"): """
         --max-slowdown 5%:all_reduce: --max-slowdown '5%:all_reduce' is not a limit ~ [OPERATION:][
+        --max-slowdown 1.25: --max-slowdown '1.25' is not a percentage ~ 1.25 times is +25%
+        --max-time 9999999999s: --max-time: time '9999999999s' is more than a month
+        --rules limits.toml: limits.toml, rule 2: max_slowdown needs a baseline ~ --against BASE
         --max-time 80us:all_reduce: --max-time '80us:all_reduce' is not a limit ~ [OPERATION:]
         --min-busbw 3GB/s:1M-1G: --min-busbw '3GB/s:1M-1G' is not a limit ~ [OPERATION:][SIZES:]
         --max-slowdown 10%: --max-slowdown needs a baseline ~ --against BASE
-        --max-slowdown= --against b: --max-slowdown '' is not a percentage ~ write 10% or 0.1
+        --max-slowdown= --against b: --max-slowdown is empty ~ give a value
         --expect h900: --expect 'h900' is no known accelerator ~ hint: `commbench expect --help`
         --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
         --against ./a: a and a are the same run: a ~ name two different runs
@@ -147,6 +158,7 @@ REFUSED = {
         show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
+        list --db=: --db is empty ~ leave out --db
         show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete ~ complete it first
@@ -187,6 +199,10 @@ REFUSED = {
         a/results.csv --dtype int8: |does not; a/results.csv is a run of commbench
     """,
     (2, "report"): "a b --max-time 1s: a check is of one run",
+    (
+        2,
+        "export a",
+    ): "--format json -o x.csv: --format json contradicts the ending of --output x.csv",
     (2, "advise a"): """
         --params many: --params 'many' is no number of parameters
         --params 350: --params '350' is too small a number of parameters ~ did you mean 350M?
@@ -306,6 +322,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic_run(made / "untimed", "untimed", lambda _: None)
     assert run_commbench(made, "history", "add", "results").code == 0
     shutil.copy(FROZEN.parent / "foreign" / "nccl-tests-1.json", made / "mpi" / "inf.json")
+    header, *_ = (made / "results/20261121-060000-ring/run.jsonl").read_text().splitlines(True)
+    (made / "old-ring").mkdir()
+    (made / "old-ring" / "run.jsonl").write_text(header)
+    (made / "limits.toml").write_text("[[rule]]\nmax_time = '1s'\n[[rule]]\nmax_slowdown = '10%'\n")
     (made / "frozen").mkdir()
     shutil.copy(FROZEN, made / "frozen" / "run.jsonl")
     (made / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
@@ -327,5 +347,7 @@ def test_a_bad_request_is_two_lines_and_an_exit_code(
     assert error.startswith(f"error: {begin or ('' if '|' in message else within)}"), ended.err
     assert within in error
     assert hint.startswith("hint: ") and advice in hint
-    assert not said or line.startswith(("model fit", "run --workload", "run --reduce-op")), said
+    assert not said or line.startswith(
+        ("compare ring old", "model fit", "run --workload", "run --reduce-op")
+    ), said
     assert set(folder.rglob("*")) == before

@@ -98,9 +98,11 @@ def test_ranks_of_another_launcher_or_node_may_each_see_only_their_own_gpu(
 @pytest.mark.parametrize(
     ("offer", "backend", "device", "message", "hint"),
     [
-        (LAPTOP, "nccl", None, "this torch has no backend 'nccl'", "it has: gloo"),
+        (LAPTOP, "nccl", None, "this torch has no backend 'nccl'",
+         "it has: gloo; for nccl install a torch that is built with it"),
         (LAPTOP, "glo", None, "this torch has no backend 'glo'", "did you mean gloo? it has: gloo"),
-        (host(0), "gloo", None, "this torch has no backend 'gloo'", "it has: none"),
+        (host(0), "gloo", None, "this torch has no backend 'gloo'",
+         "it has: none; for gloo install a torch that is built with it"),
         (host(0), None, None,
          "this torch has no backend for cpu", "it has: none; --device cpu measures with gloo"),
         (LAPTOP, None, "cuda", "there is no device 'cuda' here", "there are: cpu"),

@@ -93,7 +93,7 @@ def test_memory_is_chosen_as_in_nccl_tests(flags: str, found: str) -> None:
         ("-b 64M", "-b 64M is more than -e 32M"),
         ("-b 0 -e 8 -f 2", "size '0' is out of range"),
         ("-b 1KB", "'1KB' could mean a power of 1000 or of 1024"),
-        ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "--sizes '' has no size"),
+        ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "--sizes is empty"),
         ("-R 3", "-R cannot be 3"),
         ("-R 1 --memory default", "--memory and -R both choose the memory"),
         ("--memory symm_mem", "--memory: unknown memory 'symm_mem'"),

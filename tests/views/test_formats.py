@@ -52,7 +52,9 @@ def test_an_unknown_format_is_refused_with_those_that_are_known(name: str) -> No
 def test_the_ending_of_a_file_says_its_format() -> None:
     assert {choose_format(None, f"x{ending.upper()}") for ending in ENDINGS} <= {*VIEW.formats}
     assert choose_format(None, Path("a.b/x.md")) == "markdown"
-    assert choose_format("json", "x.md") == "json"
+    assert choose_format("json", "x.log") == choose_format("json", "x.txt") == "json"
+    with pytest.raises(UsageError, match="json contradicts the ending of --output x"):
+        choose_format("json", "x.md")
     assert choose_format(None, None) == "text"
     for name, problem in (("x.pdf", "'.pdf' is no ending of a format"), ("x", "x has no ending")):
         with pytest.raises(UsageError, match=problem):

@@ -18,7 +18,7 @@ from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.statistics import launch_degrees
 from commbench.answers.check.expected import hardware_of, remarks
-from commbench.answers.check.rules import Rule, unmatched
+from commbench.answers.check.rules import NEEDED_BASELINE, Rule, unmatched
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import CHECKED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
@@ -253,8 +253,8 @@ class _Judge:
         self.rule, self.run = rule, run
         self.comparison = comparison if rule.limit.needs_baseline else None
         if rule.limit.needs_baseline and comparison is None:
-            hint = "name the run to compare with: --against BASELINE"
-            raise UsageError(f"--{rule.limit.name.replace('_', '-')} needs a baseline", hint)
+            flag = f"--{rule.limit.name.replace('_', '-')}"
+            raise UsageError(f"{flag} needs a baseline", NEEDED_BASELINE)
 
     def checks(self) -> Iterator[RowCheck]:
         """The rows of the rule."""

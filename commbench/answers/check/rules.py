@@ -97,6 +97,7 @@ LIMITS: dict[str, Limit] = {
     )
 }
 DEFAULT_SLOWDOWN = "10%"
+NEEDED_BASELINE = "name the run to compare with: --against BASELINE"
 _EXAMPLES = {"max_slowdown": DEFAULT_SLOWDOWN, "min_busbw": "3GB/s", "max_time": "5ms"}
 
 
@@ -181,7 +182,7 @@ def select_rules(
     wrong.
     """
     rules = [parse_rule(name, text) for name, texts in limits.items() for text in texts or ()]
-    rules += read_rules(path) if path else ()
+    rules += read_rules(path, has_baseline) if path else ()
     if has_baseline and not any(rule.limit.needs_baseline for rule in rules):
         rules.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
     if not rules and not has_others:
@@ -286,8 +287,9 @@ _KEYS = dict.fromkeys((*_SELECTORS, *LIMITS, "optional"))
 _LARGEST_BYTES = 1 << 20
 
 
-def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The tables `[[rule]]` of a TOML file; UsageError if it cannot be read or has other tables."""
+def read_rules(path: Path, has_baseline: bool = True) -> tuple[Rule, ...]:
+    """The tables `[[rule]]` of a TOML file; UsageError if it cannot be read or has other tables, or
+    a limit needs the baseline that there is not."""
     values = _toml(path)
     tables = values.get("rule")
     if [*values] != ["rule"] or not isinstance(tables, list) or not tables:
@@ -296,7 +298,9 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for number, table in enumerate(tables, start=1):
         try:
-            rules += _make_rules(table)
+            rules += (made := _make_rules(table))
+            if not has_baseline and (own := [r for r in made if r.limit.needs_baseline]):
+                raise UsageError(f"{own[0].limit.name} needs a baseline", NEEDED_BASELINE)
         except UsageError as error:
             raise UsageError(f"{path}, rule {number}: {error.message}", error.hint) from None
     return tuple(rules)

@@ -21,7 +21,7 @@ from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment import NEEDED_FACTS, Difference
-from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names, make_frame, match_rows
 from commbench.analysis.row_names import case_of_kind, kind_values
 from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare import ratio
@@ -294,15 +294,14 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
     """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
     for found in comparisons:
         if found.mismatches and not force:
-            first, second = found.a.name, found.b.name
-            a, b = (first, second) if first != second else ("the first", "the second")
+            a, b = distinct_names([found.a, found.b])
             facts = "; ".join(fact.in_words(a, b) for fact in found.mismatches)
             how = "measure both with the same options"
             if [fact.name for fact in found.mismatches] == ["cpu_mode"]:
                 modes = ",".join(found.mismatches[0][1:3])
                 how = f"`commbench sweep --vary cpu-mode={modes}` measures both in turns"
             raise UsageError(
-                f"{first} and {second} should not be compared: {facts}",
+                f"{a} and {b} should not be compared: {facts}",
                 f"{how}, or add --force to compare them anyway",
             )
         if not found.rows:
@@ -312,17 +311,18 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
     """That two runs have no row in common, and the first option of which they share no value; or
     which of them has no rows."""
-    if empty := [run.name for run in (a, b) if not (run.rows or run.incomplete)]:
+    runs = dict(zip(distinct_names([a, b]), (a, b), strict=True))
+    if empty := [name for name, run in runs.items() if not (run.rows or run.incomplete)]:
         what = "has no rows" if len(empty) == 1 else "have no rows"
         return UsageError(f"{' and '.join(empty)} {what}", "name a run that measured something")
-    lacking = "".join(f"; {run.name} is incomplete" for run in (a, b) if run.incomplete)
+    lacking = "".join(f"; {name} is incomplete" for name, run in runs.items() if run.incomplete)
     why, hint = lacking, "measure both with the same options"
     for each in () if lacking else DIMENSIONS:
         first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
         if not first & second:
             why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
             break
-    return UsageError(f"{a.name} and {b.name} have no row in common{why}", hint)
+    return UsageError(f"{' and '.join(runs)} have no row in common{why}", hint)
 
 
 # What the host did.

@@ -53,7 +53,8 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         title = f"{names[0]} (B) compared with {first} (A)"
         answer = _answer(only)
         warnings = run_notes.warnings_section(run_notes.run_warnings([only.a, only.b]))
-        return doc.Document(title, (), answer, [warnings, *_blocks(only)])
+        blocks = [warnings, *_blocks(only)]
+        return doc.Document(title, (), answer, blocks, verdict=len(known_causes(only)))
     sections: list[doc.Block] = [
         doc.Section(
             f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]

@@ -4,7 +4,7 @@ bandwidths, operations and forms of their calls, recorded runs, and this machine
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -229,6 +229,12 @@ class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
 
     runs: Sequence[StoredRun]
     sweeps: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[StoredRun]:
+        return iter(self.runs)
 
 
 def runs_document(found: RunList) -> doc.Document:
