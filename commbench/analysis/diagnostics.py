@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis import diagnostic_figures as figures
@@ -224,6 +225,24 @@ def waited_launches(measurement: Measurement) -> list[int]:
     launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
     shares = {n: figures.find_interference(own, ()).queued_share for n, own in launches.items()}
     return [n for n, share in shares.items() if has_waited(share)]
+
+
+LONGER = 0.2
+"""Ranks that wait for a core so much more of the time may be slower for that. On an idle host this
+varies from 0 to 0.3."""
+
+
+def longer_waits(
+    a: Iterable[float | None], b: Iterable[float | None], is_slower: bool = True
+) -> tuple[str, str] | None:
+    """The parts of the time that ranks waited for a core in rows or runs of A and of B, on average,
+    where they waited longer in B, if that `is_slower`, else in A; None where they did not."""
+    old, new = ([each for each in shares if each is not None] for shares in (a, b))
+    if not old or not new:
+        return None
+    first, second = fmean(old), fmean(new)
+    is_so = (second - first if is_slower else first - second) >= LONGER
+    return (format_share(first), format_share(second)) if is_so else None
 
 
 def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:

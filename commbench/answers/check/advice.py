@@ -43,9 +43,9 @@ def advice(gate: GateResult) -> list[str]:
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
     applies = {
+        "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
-        "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": any(absent and c.reason == absent for c in blocking),
@@ -75,7 +75,7 @@ def _clearer(
     rows = [row for row in comparison.rows if row.b.case in cases]
     ranges = find_ranges(strict, comparison) if strict else ()
     unsure = [each for each in ranges if any(map(each.covers, rows))]
-    return causes.clearer(comparison, unsure, strict and strict.value - 1)
+    return causes.clearer(comparison, unsure, strict and strict.value - 1, rows)
 
 
 def _strictest(results: Sequence[RuleResult]) -> Rule | None:
@@ -100,13 +100,15 @@ def _after_failure(gate: GateResult) -> list[str]:
     levels, found = gate.baseline and gate.baseline.levels, gate.comparison
     is_slower = bool(found and not found.a.absent and worst and worst.estimate)
     in_turns = bool(found and found.are_in_turns)
+    waited = bool(found and causes.turns_that_waited(found))
     is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {
         "incomplete": bool(gate.incomplete) and not is_others,
         "incomplete import": bool(gate.incomplete) and is_others,
         "invalid": len(valued) < len(failed),
         "slower": is_slower and not in_turns,
-        "slower in turns": is_slower and in_turns,
+        "slower in turns": is_slower and in_turns and not waited,
+        "slower, some waited": is_slower and in_turns and waited,
         "history": bool(levels is not None and worst and worst.estimate),
         "no step": levels is not None and not any(x.end < x.known for x in levels.values()),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
@@ -121,12 +123,12 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     node = f" --node {quote(gate.baseline.node)}" if gate.baseline and gate.baseline.node else ""
     add = f"`commbench history add {run}{node}{_db(gate)}` adds this run."
     if gate.baseline and gate.baseline.has_run:
-        add = "This run is in the history already."
+        add = "This run is in the history already; it is judged by the runs before it."
     case, of_worst = gate.worst and gate.worst.case, ""
     if case:
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""
         of_worst = f" --op {case.operation}{size}"
-    differs = "Nothing that is recorded differs between them."
+    differs = "Versions, variables and what else is recorded are the same."
     if gate.comparison and gate.comparison.differences:
         differs = "What differs between them is below."
     blanks = {

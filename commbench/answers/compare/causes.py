@@ -15,6 +15,7 @@ from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import join_words
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
+from commbench.stats import SLOWER
 from commbench.units import format_share
 from commbench.views import cells
 
@@ -48,7 +49,8 @@ def known_causes(found: Comparison) -> list[str]:
     on_cpus = all(run.header and run.header.plan.device == "cpu" for run in (found.a, found.b))
     if is_apart and on_cpus and not likely and found.tolerance and found.is_slower:
         causes.append("They did not run in turns: what the host did in between may be the cause.")
-    return [*causes, *_own_waits(rows, a, b), *(waited or _turns_that_waited(found))] + [
+    waited = waited or turns_that_waited(found) or [*_longer_waits(found, rows, a, b)]
+    return [*causes, *_own_waits(rows, a, b), *waited] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
@@ -57,6 +59,19 @@ def known_causes(found: Comparison) -> list[str]:
 
 
 _MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
+
+
+def _longer_waits(
+    found: Comparison, rows: Sequence[ratio.ComparedRow], a: str, b: str
+) -> Iterator[str]:
+    """That ranks of the slower run waited for a core longer, of two that did not run in turns."""
+    slower = [row for row in rows if row.verdict == SLOWER and row.a.cpu_mode == row.b.cpu_mode]
+    old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
+    if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
+        yield (
+            f"Where {b} is slower, its ranks waited for a core {parts[1]} of the time, those of "
+            f"{a} {parts[0]}: what else used the cores may be the cause."
+        )
 
 
 def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[str]:
@@ -73,7 +88,7 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
             )
 
 
-def _turns_that_waited(found: Comparison) -> list[str]:
+def turns_that_waited(found: Comparison) -> list[str]:
     """In which of the launches in turns ranks waited for a core."""
     pairs = [row.samples for row in found.rows if row.samples and row.in_turns]
     own = {
@@ -108,9 +123,12 @@ def launch_notes(found: Comparison) -> list[str]:
     return notes
 
 
-def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None) -> str:
+def clearer(
+    found: Comparison, unsure: Sequence[PooledRatio], limit: float | None = None,
+    rows: Sequence[ratio.ComparedRow] = (),
+) -> str:  # fmt: skip
     """What to do for a clearer answer on these ranges, and what they would show then. With the
-    `limit` of a check, a fraction, it says first whether more launches decide it.
+    `limit` of a check, a fraction, it says first whether more launches decide it for these rows.
     """
     runs = (found.a, found.b)
     lacking = (run.path for run in runs if run.incomplete and holds_rounds(run.path))
@@ -126,29 +144,52 @@ def clearer(found: Comparison, unsure: Sequence[PooledRatio], limit: float | Non
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
     how = f"continue both in turns: {', then '.join(commands)}."
-    foreseen = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
-    shown = [each for each in foreseen if each is not None]
-    if not shown or len(shown) < len(foreseen):
-        return f"For a clearer answer {how}"
     if limit is None:
-        shows = f"If launches differ as before, a change then shows from {1 + max(shown):.2f} times"
-        return f"For a clearer answer {how} {shows}."
-    ratios = (each.ratio.value for each in unsure)
-    if decision := _of_limit(limit, [*zip(ratios, shown, strict=True)], number):
+        shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
+        if not shown or None in shown:
+            return f"For a clearer answer {how}"
+        least = f"{1 + max(filter(None, shown), default=0.0):.2f} times"
+        shows = f"If launches differ as before, a change then shows from {least}."
+        return f"For a clearer answer {how} {shows}"
+    ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
+    known = [each for each in ends if each]
+    if not rows or len(known) < len(rows):
+        return f"For a clearer answer {how}"
+    if decision := _of_limit(limit, known, number):
         turns = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         return f"{decision} Or measure both again {turns}on a quiet host (`commbench doctor`)."
     return f"More launches decide this limit, if they differ as these do and B/A stays: {how}"
 
 
-def _of_limit(limit: float, found: Sequence[tuple[float, float]], number: int) -> str:
-    """Which limits the largest of some ratios decides, each with the change that so many launches
-    show, in steps of 5 %; empty where they all decide this one."""
-    if not any(value / (1 + shows) <= 1 + limit < value * (1 + shows) for value, shows in found):
+def _foresee_row(
+    row: ratio.ComparedRow, range_: PooledRatio, number: int
+) -> tuple[float, float, float] | None:
+    """The ratio of a row in its range; and which limits fail (all below the second value) and pass
+    (from the third on) with so many launches, as the gate judges. None where that is not known."""
+    together = range_.ratio_of(row)
+    if not (row.ratio and together):
+        return None
+    value = row.ratio.value
+    own, shared, whole = (range_.foresee(row, number, e) for e in (row.ratio, together, None))
+    if shared is None or whole is None:
+        return None
+    low, high = 0.0, max(value, together.value * (1 + shared))
+    if own is not None:
+        low = min(value / (1 + own), range_.ratio.value / (1 + whole))
+        high = min(high, value * (1 + own))
+    return value, low, high
+
+
+def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], number: int) -> str:
+    """Which limits some rows of _foresee_row decide, in steps of 5 %; empty where this one is among
+    them."""
+    values, lows, highs = map(max, zip(*found, strict=True))
+    if lows > 1 + limit or highs <= 1 + limit:
         return ""
-    value, shows = max(found, key=lambda one: one[0] * (1 + one[1]))
-    fails, passes = floor(20 * (value / (1 + shows) - 1)), ceil(20 * (value * (1 + shows) - 1))
+    fails, passes = floor(20 * (lows - 1)), ceil(20 * (highs - 1))
     limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
+    worst = " in the worst row" * (len(found) > 1)
     return (
         f"More launches will hardly decide this limit. If they differ as these do, and B/A stays "
-        f"{value:.2f}, {number} launches {limits}pass a limit from {5 * passes} % on."
+        f"{values:.2f}{worst}, {number} launches {limits}pass a limit from {5 * passes} % on."
     )

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import exp, hypot, inf, log, sqrt
-from operator import mul
+from operator import mul, sub
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -44,11 +44,14 @@ from commbench.analysis.statistics import Z
 from commbench.answers.compare.ratio import (
     HOST,
     NO_EFFECT,
+    UNUSUAL_RATIO,
     ComparedRow,
     HostEffect,
     find_ratio,
     half_of_launches,
+    logs_in_turns,
     pair_launches,
+    usual_ratio_spread,
     widen,
 )
 from commbench.stats import Estimate
@@ -109,12 +112,14 @@ class PooledRatio(NamedTuple):
         ends = value - hypot(mean - low, own), value + hypot(high - mean, own)
         return row.host.widen(Estimate(*map(exp, (value, *ends))))
 
-    def foresee(self, row: ComparedRow, number: int) -> float | None:
+    def foresee(self, row: ComparedRow, number: int, found: Estimate | None = None) -> float | None:
         """The smallest difference with so many launches of each run and twice as many turns, when
-        the host is alike; `row` is one of its rows. None where a run has only one launch, or that
-        is not known, or 2 or more."""
-        plain = self._replace(ratio=self.host.without(self.ratio) or self.ratio)
-        shown, launches = plain.smallest_difference, (row.a.launches, row.b.launches)
+        the host is alike; `row` is one of its rows, and `found` a ratio of that one, by default
+        that of the range. None where a run has only one launch, or that is not known, or 2 or
+        more."""
+        found = found or self.ratio
+        shown = _smallest_difference(self.host.without(found) or found)
+        launches = row.a.launches, row.b.launches
         if not (shown and row.runs and min(each or 0 for each in launches) > 1):
             return None
         turns = [run.turns for run in row.runs]
@@ -160,9 +165,7 @@ class PooledRatio(NamedTuple):
     @property
     def smallest_difference(self) -> float | None:
         """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
-        low, high = self.ratio.ends
-        is_known = self.ratio.has_interval and low and high < inf
-        return sqrt(high / low) - 1 if is_known else None
+        return _smallest_difference(self.ratio)
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
@@ -170,6 +173,12 @@ class PooledRatio(NamedTuple):
             self, "smallest_difference", "reason",
             without=("others", "degrees", "host", "between"),
         )  # fmt: skip
+
+
+def _smallest_difference(found: Estimate) -> float | None:
+    low, high = found.ends
+    is_known = found.has_interval and low and high < inf
+    return sqrt(high / low) - 1 if is_known else None
 
 
 class _LogRatio(NamedTuple):
@@ -186,7 +195,8 @@ def pool_kind(rows: Sequence[ComparedRow], tolerance: float) -> list[PooledRatio
     """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
-    the range's log ratio, and by more than three standard errors; and where rows in which ranks
+    the range's log ratio, and by more than three standard errors (of launches in turns, those of
+    the differences by turn); and where rows in which ranks
     waited for a core begin or end. Neighbouring ranges that are both `same`, or both `undecided`,
     become one.
     """
@@ -205,27 +215,41 @@ def pool_kind(rows: Sequence[ComparedRow], tolerance: float) -> list[PooledRatio
 
 def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRow]]:
     current: list[ComparedRow] = []
+    turns: list[float] = []
     weights = mean = noise = 0.0
     for row in rows:
         found = _log_ratio(row)
         value, variance = log(row.ratio.value) if row.ratio else 0.0, 0.0
         if found:
             value, variance = found.value, found.variance
-        change = abs(value - mean)
-        is_other = change > max(margin, _CHANGE_SHARE * abs(mean)) and (
-            change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
-        )
+        change, own = abs(value - mean), logs_in_turns(row)
+        unsure = _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
+        if own and turns:  # what a turn does to all rows does not hide that they differ
+            unsure = _unsure_in_turns(row, [*map(sub, own, turns)])
+        is_other = change > max(margin, _CHANGE_SHARE * abs(mean), unsure)
         if current and (is_other or bool(row.waited) != bool(current[-1].waited)):
             yield current
-            current, weights, mean, noise = [], 0.0, 0.0, 0.0
+            current, turns, weights, mean, noise = [], [], 0.0, 0.0, 0.0
         current.append(row)
         # With the margin in it, no single precise row decides what the mean of the range is.
         weight = 1 / (variance + margin * margin + _LEAST_VARIANCE)
         weights += weight
         noise += weight * weight * variance
-        mean += (value - mean) * weight / weights
+        part = weight / weights
+        mean += (value - mean) * part
+        is_known = own and (turns or len(current) == 1)
+        before = turns or own
+        turns = [t + (o - t) * part for t, o in zip(before, own, strict=True)] if is_known else []
     if current:
         yield current
+
+
+def _unsure_in_turns(row: ComparedRow, differences: Sequence[float]) -> float:
+    """_CHANGE_SIGMA standard errors of the mean of these differences of two log ratios by turn, by
+    Student's t."""
+    half = statistics.launch_half_width(differences, usual_ratio_spread(row), UNUSUAL_RATIO)
+    quantiles = (stats.student_quantile(sigma, row.degrees) for sigma in (_CHANGE_SIGMA, Z))
+    return half * next(quantiles) / next(quantiles)
 
 
 def _log_ratio(row: ComparedRow, fraction: float = 0.5) -> _LogRatio | None:

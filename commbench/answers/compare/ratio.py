@@ -289,7 +289,7 @@ def find_ratio(row: ComparedRow, fraction: float = 0.5) -> Estimate | None:
     return found and (pair_launches([row], fraction) or found)
 
 
-_UNUSUAL = 1.6
+UNUSUAL_RATIO = 1.6
 """Where the ratios of a row differ by so many times more than those of the median row of its runs,
 they alone count: by chance, that is so in 5 % of the rows (chi-square, 3 to 6 launches)."""
 
@@ -301,20 +301,27 @@ def pair_launches(
     of each launch the weighted mean, with its 95 % interval (a paired t test of the logarithms).
     What the host does in one turn changes both sides, and not their ratio. None where launches are
     not in turns, or a row lacks one."""
-    own = [row.samples for row in rows if row.samples]
-    if not (rows[0].runs and rows[0].in_turns) or len(own) < len(rows):
+    logs = [logs_in_turns(row, fraction) for row in rows]
+    if not (rows[0].runs and all(logs)):
         return None
-    logs = [
-        _subtract(*(statistics.launch_logs(samples_by_launch(m), fraction) for m in (b, a)))
-        for a, b in own
-    ]
     number = rows[0].runs[0].launches
-    if {*map(len, logs)} != {number}:
-        return None
-    usual = max(sqrt(2) * usual_launch_spread(rows[0].a.backend), rows[0].runs[0].spread)
+    usual = max(usual_ratio_spread(rows[0]), rows[0].runs[0].spread)
     means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    value, half = sum(means) / number, statistics.launch_half_width(means, usual, _UNUSUAL)
+    value, half = sum(means) / number, statistics.launch_half_width(means, usual, UNUSUAL_RATIO)
     return Estimate(exp(value), exp(value - half), exp(value + half))
+
+
+def logs_in_turns(row: ComparedRow, fraction: float = 0.5) -> list[float]:
+    """The log ratio of each launch; empty where launches are not in turns, or the row lacks one."""
+    if not (row.samples and row.runs and row.in_turns):
+        return []
+    b, a = (statistics.launch_logs(samples_by_launch(m), fraction) for m in reversed(row.samples))
+    return _subtract(b, a) if len(a) == row.runs[0].launches else []
+
+
+def usual_ratio_spread(row: ComparedRow) -> float:
+    """The standard deviation of the log ratio of two launches, as far as the backend tells it."""
+    return sqrt(2) * usual_launch_spread(row.a.backend)
 
 
 def half_of_launches(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
@@ -96,7 +96,8 @@ def find_baseline(
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, alpha)
         levels[key] = level
-        rows.append(_baseline_row(cases[key], level))
+        usual = points[level.end - level.runs : level.end]
+        rows.append(_baseline_row(cases[key], level, usual))
         if later := points[level.end :]:
             slower.append((later, mean_time(point.time for point in later) / level.time))
     notes = []
@@ -195,12 +196,13 @@ def mean_time(times: Iterable[Estimate]) -> float:
     return geometric_mean(each.value for each in times)
 
 
-def _baseline_row(row: Any, level: Level) -> Any:
-    """The row as it is on its usual level."""
+def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:
+    """The row as it is on its usual level, that of these points."""
     time, factor = level.time, exp(min(_MOST, level.full_half))
+    shares = [p.queued_share for p in points if p.queued_share is not None]
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
         time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
-        queued_share=None, warnings="",
+        queued_share=fmean(shares) if shares else None, warnings="",
     )  # fmt: skip

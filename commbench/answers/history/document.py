@@ -11,14 +11,21 @@ from operator import attrgetter
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import WAITED, busy_hint, clearer, waited_hint
+from commbench.analysis.diagnostics import WAITED, busy_hint, clearer, longer_waits, waited_hint
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z
 from commbench.answers.history.baseline import Level
-from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text, mean_ratio
+from commbench.answers.history.history import (
+    WAITING,
+    Change,
+    FittedSeries,
+    Trend,
+    causes_text,
+    mean_ratio,
+)
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
-from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, slow_end
+from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case
 from commbench.results.schema import RunHeader
@@ -49,7 +56,7 @@ def document(trend: Trend) -> Document:
     slower = [*_slower_since(trend)]
     if judged and not (answer or slower):
         answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
-    answer += slower
+    answer += [*slower, *_accepted(trend)]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
         size, *most = span(format_rough_percent, least).split(" to ")
         by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
@@ -72,7 +79,7 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         changes,
         levels,
-        Items([*_waits(trend), *_accepted(trend), *notes(trend.runs)], "Notes"),
+        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 
@@ -109,21 +116,19 @@ def _times(own: Sequence[Estimate], how: str) -> str:
 
 def _slower_since(trend: Trend) -> Iterator[str]:
     """Which rows are slower in the last runs without a step yet, unless someone accepted that."""
-    rows = []
-    for each in trend.series:
-        points = each.series.points[each.last.first :]
-        slow, by = slow_end([log(point.time.value) for point in points])
-        if slow and points[-slow].run.placed > trend.accepted.get(each.series.system, ""):
-            rows.append((each.case, slow, by))
-    if rows:
-        cases = [case for case, *_ in rows]
+    if rows := [each for each in trend.series if each.slow]:
+        cases = [each.case for each in rows]
         names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
-        runs = span(str, [slow for _, slow, _ in rows])
+        runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
+        sides = zip(*(each.before_and_slow for each in rows), strict=True)
+        old, new = ([p.queued_share for own in side for p in own] for side in sides)
+        parts = longer_waits(old, new)
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
-            f"{_times(_by_row([by for *_, by in rows]), 'as long')}. A check does not count "
-            f"{these} as usual."
+            f"{_times(_by_row([each.by for each in rows]), 'as long')}"
+            f"{f'; {WAITING} went from {parts[0]} to {parts[1]} then' if parts else ''}. "
+            f"A check does not count {these} as usual."
         )
 
 
@@ -156,9 +161,11 @@ def _hint(trend: Trend) -> str:
 
 
 def _accepted(trend: Trend) -> Iterator[str]:
-    """With which run the usual level of a check begins, where someone accepted it."""
+    """With which run the usual level of a check begins, where someone accepted a later one than the
+    first."""
+    firsts = {run.system: run for run in reversed(trend.runs)}
     for run in trend.runs:
-        if trend.accepted.get(run.system) == run.placed:
+        if trend.accepted.get(run.system) == run.placed and firsts[run.system] != run:
             yield (
                 f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a "
                 f"check begins there, for {run.system.name}."

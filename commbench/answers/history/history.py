@@ -9,11 +9,21 @@ from functools import cached_property
 from itertools import groupby
 from math import log
 from statistics import geometric_mean
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
-from commbench.answers.history.steps import ALPHA, Fit, Segment, alpha_of_each, find_steps
+from commbench.answers.history.steps import (
+    ALPHA,
+    FEWEST,
+    Fit,
+    Segment,
+    alpha_of_each,
+    find_steps,
+    slow_end,
+)
 from commbench.answers.history.store import History, Keep
 from commbench.output.text import join_words, list_some
 from commbench.plan.case import Case
@@ -25,6 +35,7 @@ TOLERANCE = 0.02
 """A level that changes by less has no step."""
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
+WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 MOST_CAUSES = 4
@@ -39,11 +50,22 @@ class FittedSeries(NamedTuple):
     fit: Fit
     waited: tuple[Point, ...] = ()
     """Those that do not, for their ranks waited for a core."""
+    slow: int = 0
+    """So many of the last points are slower than the others, without a step: they are in no segment
+    if the others are enough for a fit, and not accepted."""
+    by: Estimate = Estimate(1.0)
+    """How many times."""
 
     @property
     def last(self) -> Segment:
         """The points since the last step."""
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
+
+    @property
+    def before_and_slow(self) -> tuple[Sequence[Point], Sequence[Point]]:
+        """The points before the slow ones, and these."""
+        at = len(self.series.points) - self.slow
+        return self.series.points[:at], self.series.points[at:]
 
     @property
     def case(self) -> Case:
@@ -95,10 +117,10 @@ class RowStep(NamedTuple):
         return self.number == len(self.found.fit.steps) - 1
 
     @property
-    def levels(self) -> list[list[HistoryRun]]:
-        """The runs of the segments before and after it."""
+    def levels(self) -> list[Sequence[Point]]:
+        """The points of the segments before and after it."""
         parts = self.found.fit.segments[self.number : self.number + 2]
-        return [[p.run for p in self.found.series.points[s.first : s.last + 1]] for s in parts]
+        return [self.found.series.points[s.first : s.last + 1] for s in parts]
 
     @property
     def clarity(self) -> float:
@@ -176,16 +198,16 @@ def find_trend(
 ) -> Trend:
     """Fit the series that `keep` accepts, by default all. The probability that a system without any
     step has one is ALPHA, whatever the number of its series."""
-    environments = history.environments()
+    environments, accepted = history.environments(), history.accepted()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
     for _, group in groupby(history.series(keep), key=lambda series: series.system):
-        own = fit_series([*group], tolerance)
+        own = fit_series([*group], tolerance, accepted)
         fitted += own
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
     runs = sorted({point.run for each in fitted for point in each.every}, key=_order)
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), history.accepted())
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), accepted)
 
 
 def causes_text(change: Change) -> str:
@@ -204,14 +226,25 @@ def _order(run: HistoryRun) -> tuple[str, int]:
     return run.placed, run.id
 
 
-def fit_series(series: Sequence[Series], tolerance: float = TOLERANCE) -> list[FittedSeries]:
-    """The series of one system, with their steps."""
+def fit_series(
+    series: Sequence[Series],
+    tolerance: float = TOLERANCE,
+    accepted: Mapping[System, str] = MappingProxyType({}),
+) -> list[FittedSeries]:
+    """The series of one system, with their steps. `accepted` is that of a Trend."""
     own = [each._replace(points=tuple(p for p in each.points if p.counts)) for each in series]
     alpha, fitted = alpha_of_each(len(each.points) for each in own), []
     for each, counted in zip(series, own, strict=True):
-        fit = find_steps([point.time for point in counted.points], alpha, tolerance)
+        times = [point.time for point in counted.points]
+        fit = find_steps(times, alpha, tolerance)
+        last = times[fit.segments[-1].first :] if fit.segments else []
+        slow, by = slow_end([log(time.value) for time in last])
+        if slow and counted.points[-slow].run.placed <= accepted.get(each.system, ""):
+            slow = 0
+        elif slow and len(times) - slow >= FEWEST:
+            fit = find_steps(times[:-slow], alpha, tolerance)
         waited = tuple(point for point in each.points if not point.counts)
-        fitted.append(FittedSeries(counted, fit, waited))
+        fitted.append(FittedSeries(counted, fit, waited, slow, by))
     return fitted
 
 
@@ -235,8 +268,9 @@ def find_changes(
         own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
         ratio = mean_ratio([step.ratio for step in own])
         before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
-        causes = [*_link_causes(runs, first)]
-        causes += _causes(environments, (before, latest), first.levels)
+        causes = [*_waits(first), *_link_causes(runs, first)]
+        levels = ([point.run for point in points] for points in first.levels)
+        causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
             fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
@@ -277,6 +311,13 @@ def _usual(environments: Sequence[Recorded]) -> Recorded:
 
     known = [each.variables for each in environments if each.variables is not None]
     return Recorded(most([each.facts for each in environments]), most(known) if known else None)
+
+
+def _waits(found: RowStep) -> Iterator[Difference]:
+    """Whether its ranks waited for a core longer where they were slower."""
+    old, new = ([point.queued_share for point in points] for points in found.levels)
+    if parts := longer_waits(old, new, is_slower=found.ratio.value > 1):
+        yield Difference(WAITING, *parts)
 
 
 def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:

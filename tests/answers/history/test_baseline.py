@@ -201,7 +201,7 @@ def test_an_empty_or_short_history_gives_no_verdict(
     runs = fill(history, number=5)
     gate = check(history, made_run(9))
     assert gate.exit_code == 7 and "adds this run" in advice(gate)[0]
-    assert advice(check(history, runs[4]))[0].startswith("This run is in the history already. ")
+    assert advice(check(history, runs[4]))[0].startswith("This run is in the history already; ")
     assert "The history has fewer than 6 earlier runs of 5 rows on node1" in " ".join(
         gate.text().split()
     )

@@ -13,7 +13,8 @@ import pytest
 from history_writer import BEGIN, RUNS, STEP, fill, made_run, noise
 
 import commbench
-from commbench.answers.history.document import pictures, sentence
+from commbench.answers.compare.causes import known_causes
+from commbench.answers.history.document import document, pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_trend
 from commbench.answers.history.store import History
 from commbench.results.records import LinkProbe
@@ -165,6 +166,27 @@ def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     assert "for a step:" not in find_trend(history).text()
 
 
+@pytest.mark.parametrize(("slow", "place"), [(8, "became"), (2, "for a step: all_reduce")])
+def test_ranks_that_waited_longer_are_a_cause(history: History, slow: int, place: str) -> None:
+    for day, each in enumerate(noise(number=16)):
+        late = day >= 16 - slow
+        run = made_run(day, 1.5 * each if late else each)
+        share = 0.35 if late else 0.03
+        history.add(run._replace(rows=[row._replace(queued_share=share) for row in run.rows]))
+    trend = find_trend(history)
+    (said,) = [line for line in document(trend).answer if place in line]
+    assert "; the time that ranks waited for a core went from 3 % to 35 % then." in said
+    # Levels are of the runs before those that are slower.
+    assert {each.last.number for each in trend.series} == {8 if slow == 8 else 14}
+    new = made_run(17, 1.5)
+    new = new._replace(rows=[row._replace(queued_share=0.35) for row in new.rows])
+    comparison = commbench.check(new, against="history", db=history.path).comparison
+    assert comparison and any(
+        "its ranks waited for a core 35 % of the time, those of history of node1 3 %: what" in line
+        for line in known_causes(comparison)
+    )
+
+
 def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> None:
     fill(history, lambda day: (1.0, 1.3)[day >= 8] if day < 14 else 1.8, number=16)
     sizes = [1536, 2560, 3584]
@@ -173,7 +195,7 @@ def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> 
         row._replace(size_bytes=size) for row, size in zip(run.rows, sizes, strict=True)
     ]))  # fmt: skip
     said = " ".join(find_trend(history).text().split())
-    assert "all_reduce 1K-5K became 1.28 times" in said
+    assert "all_reduce 1K-5K became 1.27 times" in said
     assert "in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K took 1." in said
 
 
