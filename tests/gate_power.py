@@ -20,12 +20,13 @@ from commbench.answers.check.rules import parse_rule
 def checked(
     rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False,
     limit: str = "10%", undecided: str = "", has_launches: bool = True, launches: int = 3,
-    in_turns: bool = False,
+    in_turns: bool = False, late: float = 1.0,
 ) -> GateResult:  # fmt: skip
     """The check of drawn runs; the first row, or each, is `slow` times as slow as in the baseline.
     The log medians of the launches of a row differ by `spread`, half of the variance in all rows
     alike, and those of runs as much again. In turns, the ratios of launches differ by `spread`, and
-    the host makes a launch of both as much as 1.2 times slower or faster."""
+    the host makes a launch of both as much as 1.2 times slower or faster. The first launch of the
+    checked run takes `late` times as long in all rows."""
     chance = np.random.default_rng(seed)
     samples = 1e-4 * chance.lognormal(0, 0.05, (2, rows, launches, 4, 10))
     own = spread / 2 if in_turns else spread / sqrt(2)
@@ -34,6 +35,7 @@ def checked(
         samples *= 1.0 if in_turns else chance.lognormal(0, own, (2, alike, 1, 1, 1))
     samples *= chance.lognormal(0, 0.2 * in_turns, (launches, 1, 1))
     samples[1, : rows if are_all else 1] *= slow
+    samples[1, :, 0] *= late
     sides = samples.reshape(2, rows, 4 * launches, 10).tolist()
     old, new = (in_memory(f"run {n}", side, launches=launches) for n, side in enumerate(sides))
     if in_turns:

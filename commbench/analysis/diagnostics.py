@@ -291,8 +291,10 @@ def waited_sentences(
     if len(modes) > 1:
         named = list_some([*modes], 5)
         return [f"{WAITED.capitalize()}; how long depends on the CPU mode ({named})."]
+    some = sum(map(has_waited, queued))
+    rows = f" ({some} of {len(queued)} rows)" * (some < len(queued))
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
-    return [f"{sentence}. {waited_hint(headers)}"]
+    return [f"{sentence}{rows}. {waited_hint(headers)}"]
 
 
 def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:

@@ -193,8 +193,8 @@ def load_one_of(run: AnyRun, hints: ImportHints, notify: Callable[[str], None]) 
 
 
 def list_runs() -> RunList:
-    """The runs (`runs`) in the folder `results`, the newest first: label, start, operations,
-    status; and the folders of sweeps (`sweeps`)."""
+    """The runs in the folder `results`, the newest first: a sequence of their folders, and `runs`
+    with label, start, operations and status; and the folders of sweeps (`sweeps`)."""
     from commbench.answers.show.lists import RunList
 
     return RunList(sorted(run_folder.list_stored_runs(), reverse=True), run_folder.list_sweeps())

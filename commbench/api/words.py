@@ -25,7 +25,7 @@ _OPTION = re.compile(
     | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
       (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
       (?P<named>(?=\ cannot\ be\ ))?
-      (?:[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
+      (?:[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]*\w(?:[:+,/=.-]*\w)*%?))?""",
     re.VERBOSE,
 )
 """A command; or an option, perhaps with a word that may be its value, or the one that is wrong."""

@@ -230,7 +230,11 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
         return RecordsError(f"{folder} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
+    from commbench.plan.links import find_gpu
+
     hint = f"did you mean {close}?" if close else RUN_HINT
+    if find_gpu(text):
+        hint = f"for an accelerator write `commbench expect --gpu {text}`"
     if files.path_exists(path):
         return files.unreadable_error(text, files.why_unreadable(path), hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from math import inf
 from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
@@ -18,9 +19,9 @@ from commbench.answers.advise.simulation import BucketAdvice, BucketTime
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
-from commbench.output.text import clean, join_words
+from commbench.output.text import clean, join_words, span
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.stats import CHANGE, KEEP, UNDECIDED, Estimate
+from commbench.stats import CHANGE, KEEP, UNDECIDED, Estimate, ratio
 from commbench.units import format_about, format_bytes, format_time
 from commbench.views import cells, pictures
 from commbench.views import document as doc
@@ -244,8 +245,20 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
             used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
             reason = "they did not run in turns" if each.is_apart else WAITED * each.has_waited
             told = names[each.alternative], used, each.gain, verdict, question, reason
-            decided.append(_decision(*told))
+            decided.append(_decision(*told) + _by_size(found, each))
     return "; ".join(decided) or f"keep {names[found.default]}"
+
+
+def _by_size(found: ChoiceAdvice, each: RangeAdvice) -> str:
+    """The gains at single sizes, where one is surely beyond the interval of that of all."""
+    inside = (p for p in found.points if each.low_bytes <= p.size_bytes <= each.high_bytes)
+    times = ({rank.setting: rank.time for rank in point.by_time} for point in inside)
+    pair = found.default, each.alternative or found.default
+    gains = [gain for own in times if (gain := ratio(*map(own.get, pair)))]
+    low, high = each.gain.ends if each.gain else (0.0, inf)
+    if all(gain.ends[0] <= high and gain.ends[1] >= low for gain in gains):
+        return ""
+    return f", {span(cells.ratio_text, gains)} times by size"
 
 
 def _choices(found: ChoiceAdvice) -> list[doc.Block]:

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.diagnostics import WAITED
-from commbench.analysis.row_names import named_bytes
+from commbench.analysis.row_names import format_range, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.ratio import (
     HOST,
@@ -95,6 +95,11 @@ class PooledRatio(NamedTuple):
     between: float = 0.0
     """tau^2: the variance between the log ratios of its rows that their intervals do not
     explain."""
+
+    def __repr__(self) -> str:
+        sizes = format_range(self.low_bytes, self.high_bytes)
+        ratio = cells.ratio_with_interval_text(self.ratio)
+        return f"<PooledRatio: {self.kind} {sizes}: {ratio}, {self.verdict}>"
 
     def covers(self, row: ComparedRow) -> bool:
         """Whether it is of a row."""

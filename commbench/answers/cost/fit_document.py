@@ -15,7 +15,13 @@ from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine,
 from commbench.output.text import join_words, list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate, collect
-from commbench.units import format_about, format_bytes, format_count, format_GBps
+from commbench.units import (
+    format_about,
+    format_bytes,
+    format_count,
+    format_GBps,
+    format_rough_percent,
+)
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
@@ -207,7 +213,7 @@ def percent(log_error: float) -> str:
     """A log error in percent of the time, or as a factor where it is large."""
     if log_error >= log(2):
         return f"a factor of {exp(min(log_error, log(20))):.2g}"
-    return f"{max(100 * (exp(log_error) - 1), SMALLEST_PERCENT):.2g} %"
+    return format_rough_percent(max(exp(log_error) - 1, SMALLEST_PERCENT / 100))
 
 
 def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:

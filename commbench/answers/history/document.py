@@ -360,10 +360,13 @@ class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
 
 def runs_document(found: RunsOfHistory) -> Document:
     """A row for each run, the newest first."""
-    answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
+    systems = [*{run.system.name for run in found.runs}]
+    of_one = f" of {systems[0]}" if len(systems) == 1 else ""
+    answer = [f"{format_count(len(found.runs), 'run')}{of_one} in {found.history}."]
+    columns = [column for column in RUN_COLUMNS if column.heading != "system" or len(systems) > 1]
     waited = Column("rows\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
     accepted = Column("accepted", lambda run: "yes" * (run.id in found.accepted), cells.TEXT)
-    table = Table("", (*RUN_COLUMNS, waited, accepted), found.runs)
+    table = Table("", (*columns, waited, accepted), found.runs)
     return Document("Runs of a history", (), answer, [table, Items([*notes(found.runs)], "Notes")])
 
 

@@ -4,10 +4,11 @@ bandwidths, operations and forms of their calls, recorded runs, and this machine
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction
@@ -225,7 +226,7 @@ CALLS = View(operations_document, schema=1, data=_operations_json)
 
 @dataclass(frozen=True, repr=False)
 class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
-    """The runs and the folders of sweeps under `results`."""
+    """The runs and the folders of sweeps under `results`: a sequence of the folders of runs."""
 
     runs: Sequence[StoredRun]
     sweeps: Sequence[str]
@@ -233,8 +234,8 @@ class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __iter__(self) -> Iterator[StoredRun]:
-        return iter(self.runs)
+    def __getitem__(self, at: int) -> Path:
+        return self.runs[at].folder
 
 
 def runs_document(found: RunList) -> doc.Document:

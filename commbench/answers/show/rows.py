@@ -22,7 +22,7 @@ from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
-from commbench.units import format_about, format_bytes
+from commbench.units import format_about, format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
@@ -147,10 +147,12 @@ class Kind(NamedTuple):
     """Says that none counts."""
 
     @property
-    def wrong(self) -> int | None:
-        """Its wrong elements; None where results were not checked."""
+    def wrong(self) -> str:
+        """Its wrong elements, and in how many rows where not all results were checked; empty where
+        none was."""
         known = [row.measurement.wrong for row in self.rows if row.measurement.wrong is not None]
-        return sum(known) if known else None
+        of_rows = f" in {format_count(len(known), 'row')}" * (len(known) < len(self.rows))
+        return f"{sum(known)}{of_rows}" if known else ""
 
 
 def summarise_kinds(kinds: Kinds) -> list[Kind]:

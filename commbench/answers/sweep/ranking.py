@@ -13,7 +13,7 @@ from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_launches
 from commbench.analysis.nccl_log import NcclSelection, one_selection
-from commbench.analysis.row_names import named_bytes
+from commbench.analysis.row_names import format_range, named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
@@ -158,6 +158,10 @@ class SizeRange(NamedTuple):
     """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
+
+    def __repr__(self) -> str:
+        sizes = format_range(self.low_bytes, self.high_bytes)
+        return f"<SizeRange: {self.kind} {sizes}: {self.verdict}>"
 
     @property
     def low_bytes(self) -> int:

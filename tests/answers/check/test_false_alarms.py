@@ -79,6 +79,15 @@ def test_no_row_passes_with_its_range_where_launches_are_not_known() -> None:
     assert not any(each.results[0].checks.with_range for each in found)
 
 
+# In 20 of 20: one bad launch of all rows makes their ratios unsure, not their differences.
+def test_a_bad_launch_does_not_join_a_slow_row_with_the_others() -> None:
+    for seed in range(5):
+        gate = checked(4, 0.03, seed, 1.5, launches=6, in_turns=True, late=2.5)
+        slow, others = gate.comparison.pooled
+        assert (slow.rows, others.rows) == (1, 3)
+        assert slow.ratio.value > 1.3 * others.ratio.value
+
+
 # In turns, what the host does to both launches of a turn (here 20 %) hides nothing, and the ranges
 # of equal runs contain 1 as often as they say.
 @pytest.mark.parametrize(("spread", "most"), [(0.04, 0), (0.15, 4)])
