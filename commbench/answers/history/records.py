@@ -71,6 +71,9 @@ class HistoryRun(NamedTuple):
     environment_id: int
     """Runs with the same environment have the same."""
 
+    def __repr__(self) -> str:
+        return f"<HistoryRun {self.id}: {self.label}, {self.placed}, {self.system.name}>"
+
     @property
     def time(self) -> datetime:
         """`placed` as a time."""
