@@ -4,7 +4,6 @@ computation and a communication cost each other when they run at once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -53,23 +52,9 @@ def time_of(row: ResultRow | None) -> Estimate | None:
     return row.time.estimate if row and row.time else None
 
 
-def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Estimate | None:
-    """A bandwidth of a row, with the interval that follows from that of its time."""
-    if not row.time:
-        return None
-    ends = (None if end is None else bandwidth(end) for end in (row.time.high, row.time.low))
-    return known(bandwidth(row.time.median), *ends)
-
-
-def _in_time(name: str, row: ResultRow) -> Estimate | None:
-    """A figure that is inverse to the time, with the interval that follows from that."""
-    work = row.time and (getattr(row, name) or 0.0) * row.time.median
-    return _at_time(lambda time: work / time, row) if work else None
-
-
 def busbw_of(row: ResultRow | None) -> Estimate | None:
     """The bus bandwidth of a row; None where it has none."""
-    return _at_time(row.busbw_at, row) if row else None
+    return row.at_time(row.busbw) if row else None
 
 
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
@@ -108,15 +93,17 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
                cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
-        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
+        Column("algbw\nGB/s", lambda row: row.at_time(row.algbw), cells.BANDWIDTH, 3),
         Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
         Column(f"over\n{'/'.join(forms)}", attrgetter("form_ratio"),
                cells.RATIO_WITH_INTERVAL, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
-        Column("all pairs\nGB/s", partial(_in_time, "aggregate_bandwidth"), cells.BANDWIDTH, 3),
-        Column("logical\nGB/s", partial(_in_time, "logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("all pairs\nGB/s", lambda row: row.at_time(row.aggregate_bandwidth),
+               cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", lambda row: row.at_time(row.logical_bandwidth),
+               cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
