@@ -18,7 +18,7 @@ from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
-from commbench.stats import Estimate, np
+from commbench.stats import Estimate, collect, np
 from commbench.units import format_bytes, format_count, format_times_up
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, number_texts
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
@@ -248,12 +248,10 @@ def _grid(matrix: RankMatrix, unit: Unit) -> Table:
 def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
     """The medians of what each rank sends and receives; of more than MOST_RANKS a terminal shows
     the slowest, and of many so does a file, with their distribution."""
-    found: dict[int, tuple[list[float], list[float]]] = {}
-    for pair, value in matrix.values.items():
-        for end, rank in enumerate(pair):
-            found.setdefault(rank, ([], []))[end].append(value)
+    both = [collect((p[end], value) for p, value in matrix.values.items()) for end in (0, 1)]
     rows = [
-        (rank, *(median(own) if own else None for own in found[rank])) for rank in sorted(found)
+        (rank, *(median(own[rank]) if rank in own else None for own in both))
+        for rank in sorted({*both[0], *both[1]})
     ]
     is_better_high = matrix.quantity.is_better_high
 

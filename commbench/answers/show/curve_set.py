@@ -60,10 +60,9 @@ class Curve(NamedTuple):
         return [(row.case.size_bytes, busbw_of(row) if is_valid(row) else None) for row in rows]
 
     @property
-    def peak(self) -> ResultRow | None:
-        """The row of the highest bus bandwidth; None where it has none above 0."""
-        rows = [row for row in self.timed if row.busbw]
-        return max(rows, key=lambda row: row.busbw or 0.0, default=None)
+    def has_busbw(self) -> bool:
+        """Whether it has a bus bandwidth above 0."""
+        return any(row.busbw for row in self.timed)
 
 
 def is_valid(row: ResultRow) -> bool:
