@@ -13,7 +13,6 @@ from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
-from commbench.errors import UnavailableError
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect, spread_evenly
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
@@ -195,14 +194,8 @@ def _data(projection: Projection) -> dict[str, Any]:
 
 def predicted_picture(projection: Projection) -> Picture:
     """Predictions against size and ranks: a band is the 95 % interval, a dot a measured time, a
-    hollow marker lies beyond the measured numbers of ranks or sizes. UnavailableError where no
-    panel has something to show."""
+    hollow marker lies beyond the measured numbers of ranks or sizes."""
     panels = _panels(projection)
-    if not panels:
-        raise UnavailableError(
-            "there is nothing to draw: one size and one number of ranks",
-            "ask for several: --sizes 1K-1G --ranks 8-512",
-        )
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
