@@ -208,11 +208,10 @@ def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[st
     what `--call` takes."""
     if isinstance(found, InstalledCalls):
         return {"calls": [call._asdict() for call in found.calls]}
-    fields = ("name", "summary", "torch_call")
     operations = [
-        {name: getattr(each, name) for name in fields} | {
-            "sends": each.send.value, "receives": each.receive.value,
-            "busbw_over_algbw": each.busbw_formula or None}
+        {"name": each.name, "summary": each.summary, "torch_call": each.torch_call,
+         "sends": each.send.value, "receives": each.receive.value,
+         "busbw_over_algbw": each.busbw_formula or None}
         for each in found.values()
     ]  # fmt: skip
     forms = [{"name": form.name, "summary": form.summary, "is_timed": form.calls}

@@ -243,12 +243,11 @@ def _picture(
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
-        _panel(curves, scale, lines, operation)
+        panel
         for scale in scales
         if not (is_split and scale == LOG_BANDWIDTHS)
         for operation in (operations if is_split else [""])
-        if scale == TIMES
-        or any(c.has_busbw for c in curves.curves if operation in ("", c.operation))
+        if (panel := _panel(curves, scale, lines, operation)).series or scale == TIMES
     ]
     return Picture(
         name, title, " ".join(texts or answer.notes), panels,
