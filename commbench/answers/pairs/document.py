@@ -130,26 +130,24 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
     at_once = ", all pairs of a round at once" if number > 1 else ""
     several = "" if matrix.intervals else " Intervals need `--launches 3`."
     several += _NAMED * bool(diagnosis.findings)
-    findings, pairs = (
-        (
-            Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
-            Column(f"value\n{quantity.unit}", attrgetter("value"), unit),
-            Column("peers", attrgetter("peers"), unit),
-            Column("speed over\nits peers", attrgetter("ratio"), RATIO),
-            Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
-            Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
-        ),
-        (
-            Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
-            Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
-            Column(f"value\n{quantity.unit}", itemgetter(1), unit),
-            Column("95 %\ninterval", itemgetter(1), interval, 5),
-            Column("speed over\nthe median", itemgetter(2), RATIO, 7),
-        ),
+    slow = (
+        Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
+        Column(f"value\n{quantity.unit}", attrgetter("value"), unit),
+        Column("peers", attrgetter("peers"), unit),
+        Column("speed over\nits peers", attrgetter("ratio"), RATIO),
+        Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
+        Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
+    )
+    pairs = (
+        Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
+        Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
+        Column(f"value\n{quantity.unit}", itemgetter(1), unit),
+        Column("95 %\ninterval", itemgetter(1), interval, 5),
+        Column("speed over\nthe median", itemgetter(2), RATIO, 7),
     )
     blocks: list[Block] = [
         Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title})." + several),
-        Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
+        Table("Slow", slow, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
         Table("Slowest pairs", pairs[: 5 if number > 1 else 4], slowest_pairs(matrix)),
     ]  # fmt: skip

@@ -81,16 +81,17 @@ class _Answer(NamedTuple):
     has_waited: bool
     """In most rows of all runs: then no figure is told."""
     highest: ResultRow | None
-    """The row of the highest bus bandwidth, of those that the text's summary has."""
+    """The row of the highest bus bandwidth, of those that the text's summary has; None where no
+    figure is told."""
 
 
 def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     of_runs = [make_rows(run) for run in runs]
     rows = [row for own in of_runs for row in own]
     told = {row.case for row in without_parts(rows)}
-    highest = peak_of(row for curve in curves.curves for row in curve.timed if row.case in told)
-    whose = _name_waiting(runs, of_runs)
-    waited = waited_answer(rows, whose)
+    counted = (row for curve in curves.curves for row in curve.timed if row.case in told)
+    waited = waited_answer(rows, _name_waiting(runs, of_runs))
+    highest = None if waited else peak_of(counted)
     pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
     some = [text for run, own in pairs for text in waited_answer(own, run.name)]
     shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
@@ -234,12 +235,12 @@ def _picture(
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
-    elif answer.highest and not answer.has_waited:
+    elif answer.highest:
         title += f": up to {bandwidth_with_interval_text(busbw_of(answer.highest))}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:
             title += f" in {run_of[id(answer.highest)]}"
-    peaks = [describe_busbw(curves)] * bool(has_busbw and answer.highest and not answer.has_waited)
+    peaks = [describe_busbw(curves)] * bool(has_busbw and answer.highest)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
