@@ -70,10 +70,9 @@ def _autoparallel(projection: Projection) -> str:
         _require(operations.OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
         for group, n in enumerate(dict.fromkeys(request.world_sizes)):
             sizes = tuple(size * inputs_of(name, n) for size in wanted)
-            found = predict(
-                projection.machine, name, (n,), request.ranks_per_node, sizes, request.variant
-            )
-            rows.append((name, group, n, [each.time_s for each in found]))
+            own = request._replace(operations=(name,), world_sizes=(n,), sizes=sizes)
+            times = [each.time_s for each in predict(projection.machine, own)]
+            rows.append((name, group, n, times))
     return autoparallel_table(wanted, rows)
 
 
@@ -192,7 +191,7 @@ def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> l
 
     def time_s(choice: Choice, size: int) -> float:
         alone = replace(machine, fitted=(choice.fitted,))
-        return predict(alone, name, (ranks,), request.ranks_per_node, (size,))[0].time_s
+        return predict(alone, Request((name,), (ranks,), request.ranks_per_node, (size,)))[0].time_s
 
     def best(size: int) -> Choice:
         return min(choices, key=lambda choice: time_s(choice, size))
