@@ -231,7 +231,7 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
         return CurveSummary(latency, peak, None)
     rising = [row for size, _, row in curve if size <= largest]
     sizes = [row.case.size_bytes for row in rising]
-    speeds = [speed for row in rising if (speed := row.at_time(row.busbw))]
+    speeds = [speed for row in rising if (speed := row.known_busbw)]
     below = _last_below_half([speed.value for speed in speeds])
     if below is None:
         return CurveSummary(latency, peak, Estimate(sizes[0]), True)

@@ -98,6 +98,11 @@ class ResultRow:
         factor, algbw = self.case.busbw_factor, self.algbw
         return None if algbw is None or factor is None else algbw * factor
 
+    @property
+    def known_busbw(self) -> Estimate | None:
+        """The bus bandwidth with its interval."""
+        return self.at_time(self.busbw)
+
     def at_time(self, bandwidth: float | None) -> Estimate | None:
         """One of its bandwidths, with the interval that follows from that of its time."""
         if bandwidth is None or not self.time:

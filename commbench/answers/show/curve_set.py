@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commbench.analysis.load import distinct_names
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
-from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.show.rows import time_of
 from commbench.plan.case import Case
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
@@ -57,7 +57,7 @@ class Curve(NamedTuple):
     def busbws(self) -> Points:
         """The bus bandwidth at each size, in bytes/s."""
         rows = [row for row in self.rows if row.busbw or not is_valid(row)]
-        return [(row.case.size_bytes, busbw_of(row) if is_valid(row) else None) for row in rows]
+        return [(row.case.size_bytes, row.known_busbw if is_valid(row) else None) for row in rows]
 
     @property
     def has_busbw(self) -> bool:

@@ -21,13 +21,7 @@ from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import (
-    busbw_of,
-    peak_of,
-    time_of,
-    waited_rows_sentence,
-    without_parts,
-)
+from commbench.answers.show.rows import peak_of, time_of, waited_rows_sentence, without_parts
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
@@ -109,8 +103,8 @@ def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
     peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
     texts = [
-        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(busbw_of(row))} GB/s at "
-        f"{format_bytes(row.case.size_bytes)}"
+        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(row.known_busbw)} "
+        f"GB/s at {format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)
@@ -236,7 +230,7 @@ def _picture(
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
     elif answer.highest:
-        title += f": up to {bandwidth_with_interval_text(busbw_of(answer.highest))}"
+        title += f": up to {bandwidth_with_interval_text(answer.highest.known_busbw)}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:
             title += f" in {run_of[id(answer.highest)]}"

@@ -52,11 +52,6 @@ def time_of(row: ResultRow | None) -> Estimate | None:
     return row.time.estimate if row and row.time else None
 
 
-def busbw_of(row: ResultRow | None) -> Estimate | None:
-    """The bus bandwidth of a row; None where it has none."""
-    return row.at_time(row.busbw) if row else None
-
-
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
 
@@ -94,7 +89,7 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: row.at_time(row.algbw), cells.BANDWIDTH, 3),
-        Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
+        Column("busbw\nGB/s", attrgetter("known_busbw"), cells.BANDWIDTH, 8),
         Column(f"over\n{'/'.join(forms)}", attrgetter("form_ratio"),
                cells.RATIO_WITH_INTERVAL, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
@@ -168,11 +163,12 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     columns = (
         Column("", attrgetter("mark"), cells.TEXT),
         Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
+        Column("peak busbw\nGB/s", lambda k: k.curve.peak and k.curve.peak.known_busbw,
+               cells.BANDWIDTH),
         Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
         Column("half of\npeak at", _half, cells.NUMBER),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
-    )
+    )  # fmt: skip
     title = "Summary: one row for each kind of call"
     return Table(title, columns, kinds, attrgetter("title"))
 
@@ -210,7 +206,8 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         if len(peaks) == 1:
             return f"{title} of {size} takes {time}."
         return f"The least time of {size} is {time}: {title}."
-    busbw, (low, high) = busbw_of(row), (busbw_of(row) or Estimate(0.0)).ends
+    busbw = row.known_busbw or Estimate(0.0)
+    low, high = busbw.ends
     told = cells.bandwidth_with_interval_text(busbw) + ", too noisy to rely on" * (high > 3 * low)
     return f"The highest bus bandwidth is {told}: {title} at {size}."
 
