@@ -41,10 +41,10 @@ TITLES = {
     judged.MISSING: "Missing: without a complete run",
 }
 _LOOKS = {
-    judged.PASS: Look(GREY, "o", None, size=2.5), judged.AGAIN: Look("#E69F00", "D", None, size=4),
-    judged.DRAIN: Look(LIMIT, "s", None, size=4),
-}  # fmt: skip
-_HEADING = {judged.PASS: "pass", judged.AGAIN: "again: undecided", judged.DRAIN: "drain"}
+    judged.PASS: ("pass", Look(GREY, "o", None, size=2.5)),
+    judged.AGAIN: ("again: undecided", Look("#E69F00", "D", None, size=4)),
+    judged.DRAIN: ("drain", Look(LIMIT, "s", None, size=4)),
+}
 
 _ADVICE = {
     judged.DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, "
@@ -241,11 +241,11 @@ def _strips(nodes: Sequence[Node], group: Group) -> Curves:
     step = 1 / len(nodes)
     series = [
         Series(
-            _HEADING[verdict], look,
+            word, look,
             [(exp(at * step), Estimate(ratio)) for at, node in enumerate(nodes)
              if node.verdict == verdict for ratio in node.ratios], has_band=False,
         )
-        for verdict, look in _LOOKS.items()
+        for verdict, (word, look) in _LOOKS.items()
         if any(node.verdict == verdict for node in nodes)
     ]  # fmt: skip
     across = Axis(partial(_name_at, tuple(node.name for node in nodes)), "node")

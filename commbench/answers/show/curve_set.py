@@ -74,6 +74,7 @@ class CurveSet(NamedTuple):
     """All curves of some runs."""
 
     curves: tuple[Curve, ...]
+    """In the order of `commbench ops`."""
     common: str
     """What all cases have in common, besides their operation: `float32`."""
     beside: str = ""
@@ -83,9 +84,8 @@ class CurveSet(NamedTuple):
 
     @property
     def operations(self) -> list[str]:
-        """The operations drawn, in the order of `commbench ops`."""
-        found = {curve.operation for curve in self.curves}
-        return [name for name in OPERATIONS if name in found]
+        """The operations drawn."""
+        return list(dict.fromkeys(curve.operation for curve in self.curves))
 
     @property
     def others(self) -> list[tuple[str, str]]:

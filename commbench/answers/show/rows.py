@@ -3,10 +3,10 @@ computation and a communication cost each other when they run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
@@ -249,10 +249,6 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
     return Table(title, columns, twice, lambda both: both[0].case.title_without("timing"))
 
 
-def _alone(part: int) -> Callable[[ResultRow], Any]:
-    return lambda row: time_of(row.parts[part]) if row.parts else None
-
-
 FIGURES = (
     cells.SIZE,
     Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
@@ -263,9 +259,9 @@ FIGURES = (
 """The four figures of an overlap, each with its interval."""
 TIMES = (
     cells.SIZE,
-    Column("communi-\ncation\nalone", _alone(0), cells.TIME),
+    Column("communi-\ncation\nalone", lambda row: time_of(row.parts[0]), cells.TIME),
     Column("at once", attrgetter("overlap.communication_s"), cells.TIME, 6),
-    Column("compu-\ntation\nalone", _alone(1), cells.TIME),
+    Column("compu-\ntation\nalone", lambda row: time_of(row.parts[1]), cells.TIME),
     Column("at once ", attrgetter("overlap.computation_s"), cells.TIME, 6),
     Column("both\nended", time_of, cells.TIME),
     Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), cells.SHARE, 2),

@@ -75,9 +75,8 @@ class ShownRun:
     @cached_property
     def peak(self) -> Peak | None:
         """The speed of which a column has the part that was reached."""
-        if not (text := self.given_peak or self.run.header.plan.peak):
-            return None
-        return parse_peak(text)
+        text = self.given_peak or self.run.header.plan.peak
+        return parse_peak(text) if text else None
 
     @cached_property
     def steps(self) -> ReplayResult | None:
@@ -189,8 +188,7 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     if shown.steps:
         from commbench.answers.replay.document import replay_answer, replay_sections
 
-        answer = replay_answer(run, shown.steps)
-        return answer, [*replay_sections(run, shown.steps)]
+        return replay_answer(run, shown.steps), [*replay_sections(run, shown.steps)]
     if has_matrix(run.header.plan):
         from commbench.answers.pairs import document as pairs_table
 
