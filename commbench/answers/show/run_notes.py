@@ -203,8 +203,7 @@ def interfaces_text(header: RunHeader) -> str:
         for rank in header.ranks if rank.address
     )  # fmt: skip
     parts = [f"{name} of {list_some(hosts, 8)}" for name, hosts in sorted(collect(known).items())]
-    is_told = header.num_nodes > 1 and bool(parts)
-    return f"Network interfaces: {'; '.join(parts)}." if is_told else ""
+    return f"Network interfaces: {'; '.join(parts)}." if parts and header.num_nodes > 1 else ""
 
 
 def run_end_text(run: Run) -> str:
