@@ -10,9 +10,20 @@ from typing import Any
 from commbench.answers.cost.cost_models import find_model, kind_of, models_of
 from commbench.answers.cost.fit import SHORTEST_S
 from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Machine, Point
+from commbench.answers.cost.predict import Prediction, Request
+from commbench.answers.cost.predict import predict as predict_request
 
 TREE = (10e-6, 5e-6, 1 / 200e9)
 RING = (5e-6, 1e-6, 1 / 400e9)
+
+
+def predict(
+    machine: Machine, operation: str, ranks: Sequence[int], per_node: int | None,
+    sizes: Sequence[int], variant: str = "",
+) -> list[Prediction]:  # fmt: skip
+    """The predictions of one operation."""
+    asked = Request((operation,), tuple(ranks), per_node, tuple(sizes), variant)
+    return predict_request(machine, asked)
 
 
 def candidate(

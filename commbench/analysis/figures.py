@@ -229,23 +229,18 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     largest, _, peak = max(curve, key=lambda point: point[1])
     if len(curve) == 1:
         return CurveSummary(latency, peak, None)
-    rising = [(size, _busbw(row)) for size, _, row in curve if size <= largest]
-    sizes = [size for size, _ in rising]
-    below = _last_below_half([speed.value for _, speed in rising])
+    rising = [row for size, _, row in curve if size <= largest]
+    sizes = [row.case.size_bytes for row in rising]
+    speeds = [speed for row in rising if (speed := row.known_busbw)]
+    below = _last_below_half([speed.value for speed in speeds])
     if below is None:
         return CurveSummary(latency, peak, Estimate(sizes[0]), True)
-    half = combine_ratio(partial(_half_size, sizes), *(speed for _, speed in rising))
+    half = combine_ratio(partial(_half_size, sizes), *speeds)
     if sizes[below + 1] > FAR_APART * sizes[below]:
         low, high = half.ends
         half = Estimate(half.value, min(low, sizes[below]), max(high, sizes[below + 1]))
     within = half.map(lambda size: min(max(size, sizes[0]), largest))
     return CurveSummary(latency, peak, within)
-
-
-def _busbw(row: ResultRow) -> Estimate:
-    """The bus bandwidth of a row that has one."""
-    assert row.time
-    return row.time.estimate.map(lambda time: row.busbw_at(time) or 0.0)
 
 
 def _last_below_half(speeds: Sequence[float]) -> int | None:

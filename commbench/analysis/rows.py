@@ -89,23 +89,27 @@ class ResultRow:
     @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
-        return self.algbw_at(self.time.median if self.time else None)
+        seconds = self.time.median if self.time and self.case.has_bandwidth else 0.0
+        return self.case.size_bytes / seconds if seconds else None
 
     @property
     def busbw(self) -> float | None:
         """Bus bandwidth in bytes/s: algorithm bandwidth times the operation's factor."""
-        return self.busbw_at(self.time.median if self.time else None)
-
-    def busbw_at(self, seconds: float | None) -> float | None:
-        """Bus bandwidth in bytes/s if the call took `seconds`."""
-        factor = self.measurement.case.busbw_factor
-        algbw = self.algbw_at(seconds)
+        factor, algbw = self.case.busbw_factor, self.algbw
         return None if algbw is None or factor is None else algbw * factor
 
-    def algbw_at(self, seconds: float | None) -> float | None:
-        """Algorithm bandwidth in bytes/s if the call took `seconds`."""
-        case = self.measurement.case
-        return case.size_bytes / seconds if seconds and case.has_bandwidth else None
+    @property
+    def known_busbw(self) -> Estimate | None:
+        """The bus bandwidth with its interval."""
+        return self.at_time(self.busbw)
+
+    def at_time(self, bandwidth: float | None) -> Estimate | None:
+        """One of its bandwidths, with the interval that follows from that of its time."""
+        if bandwidth is None or not self.time:
+            return None
+        median, low, high = self.time.estimate
+        ends = (median / high, median / low) if low and high else ()
+        return Estimate(bandwidth, *(bandwidth * end for end in ends))
 
     @property
     def messages_per_s(self) -> float | None:

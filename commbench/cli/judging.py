@@ -148,11 +148,10 @@ def ops(show: Show, calls: bool) -> None:
     commbench ops
     commbench ops --calls
     """
-    from commbench.answers.show.lists import InstalledCalls
     from commbench.plan.operations import OPERATIONS
     from commbench.plan.own_calls import installed_calls
 
-    show(InstalledCalls(installed_calls()) if calls else OPERATIONS)
+    show(installed_calls() if calls else OPERATIONS)
 
 
 def links(show: Show, name: str | None, published: bool) -> None:

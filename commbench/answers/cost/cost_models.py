@@ -107,7 +107,7 @@ class CostModel(NamedTuple):
     """Whether it may be used for numbers of ranks that were not measured."""
 
     def __reduce__(self) -> Any:
-        return _model, (self.name, self.operations)
+        return find_model, (next(iter(self.operations), ""), self.name)
 
     @property
     def formula(self) -> str:
@@ -125,10 +125,6 @@ class CostModel(NamedTuple):
         `ranks_per_node` of them on a host."""
         at = world_size, ranks_per_node, size_bytes
         return 1.0, float(self.steps.of(*at)), float(self.wire.of(*at))
-
-
-def _model(*named: Any) -> CostModel:
-    return next(model for model in COST_MODELS if model[:2] == named)
 
 
 _REDUCE = ("all_reduce",)
@@ -171,9 +167,8 @@ def models_of(operation: str) -> tuple[CostModel, ...]:
 
 def find_model(operation: str, name: str) -> CostModel:
     """The model of that name for an operation. Raises KeyError where there is none."""
-    for model in models_of(operation):
-        if model.name == name:
-            return model
+    if found := next((model for model in models_of(operation) if model.name == name), None):
+        return found
     raise KeyError(f"{operation} has no cost model {name!r}")
 
 

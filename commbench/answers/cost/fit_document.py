@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
 from operator import attrgetter
+from statistics import median_low
 from typing import Any
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words, list_some, span
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate, collect
 from commbench.units import (
@@ -115,8 +116,8 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
 def left_out_errors(fitted: FittedModel) -> tuple[float, float]:
     """The median and the largest absolute log error of times left out by request; 0 for none."""
     left_out = [point for point in fitted.points if point.is_left_out]
-    errors = sorted(abs(log(ratio(fitted, point))) for point in left_out) or [0.0]
-    return errors[(len(errors) - 1) // 2], errors[-1]
+    errors = [abs(log(ratio(fitted, point))) for point in left_out] or [0.0]
+    return median_low(errors), max(errors)
 
 
 def describe_points(points: Sequence[Point]) -> str:
@@ -129,7 +130,7 @@ def describe_points(points: Sequence[Point]) -> str:
     if ranks[-1] > per_node[-1]:
         words.append(f"on a host {list_some([*map(str, per_node)], MOST_NUMBERS)}")
     if sizes[-1]:
-        words.append(" to ".join(dict.fromkeys(map(format_bytes, (sizes[0], sizes[-1])))))
+        words.append(span(format_bytes, sizes))
     return "; ".join(words)
 
 
@@ -184,8 +185,7 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
 def _shifts(fitted: FittedModel) -> dict[int, float]:
     """The numbers of ranks whose times lie on one side of the model."""
     points = fitted.fitted_points
-    errors = fit.curve_errors(fitted.best.curve, points)
-    return intervals.find_shifts(errors, [point.world_size for point in points])
+    return intervals.find_shifts(fit.curve_errors(fitted.best.curve, points), points)
 
 
 def _shift_text(ranks: int, error: float) -> str:
@@ -196,11 +196,8 @@ def _shift_text(ranks: int, error: float) -> str:
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
     """Each text once, with the models that it is about; `found` has texts and titles of models,
     both of which may be empty."""
-    models = collect((text, title) for text, title in found if text)
-    named = {
-        text: list_some([*dict.fromkeys(filter(None, titles))], 12)
-        for text, titles in models.items()
-    }
+    models = collect(pair for pair in dict.fromkeys(found) if pair[0])
+    named = {text: list_some([*filter(None, titles)], 12) for text, titles in models.items()}
     return [f"{names}: {text}" if names else text for text, names in named.items()]
 
 

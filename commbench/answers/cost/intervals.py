@@ -159,7 +159,7 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     of_new = sum(w * new for w, (*_, new) in zip(shared, tried, strict=True))
     doublings = np.log2(np.maximum(sizes, 1))
     evidence = most + log(float(weights.mean()))
-    shifts = find_shifts(left, [point.world_size for point in points]).values()
+    shifts = find_shifts(left, points).values()
     shift = max(map(abs, shifts), default=0.0)
     ends = min(point.size_bytes for point in points), max(point.size_bytes for point in points)
     return Errors(
@@ -167,15 +167,15 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     )
 
 
-def find_shifts(errors: Array, groups: Sequence[int]) -> dict[int, float]:
-    """The mean errors of groups, such as numbers of ranks, that lie on one side of the fit by more
-    than chance (95 %, Student's t) and LEAST_ODD; none where all of them lie on the same side."""
-    found = {}
-    for group, own in collect(zip(groups, errors.tolist(), strict=True)).items():
+def find_shifts(errors: Array, points: Sequence[machine.Point]) -> dict[int, float]:
+    """The mean errors of numbers of ranks that lie on one side of the fit by more than chance
+    (95 %, Student's t) and LEAST_ODD; none where all of them lie on the same side."""
+    found, groups = {}, (point.world_size for point in points)
+    for ranks, own in collect(zip(groups, errors.tolist(), strict=True)).items():
         if len(own) >= FEWEST_ODD:
             chance = student_quantile(Z, len(own) - 1) * stdev(own) / len(own) ** 0.5
             if abs(mean(own)) > max(LEAST_ODD, chance):
-                found[group] = mean(own)
+                found[ranks] = mean(own)
     return found if found and min(found.values()) < 0 < max(found.values()) else {}
 
 

@@ -18,6 +18,7 @@ different values of NCCL_ALGO or NCCL_PROTO, whose variants are then named `NCCL
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -69,10 +70,9 @@ def _autoparallel(projection: Projection) -> str:
         _require(operations.OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
         for group, n in enumerate(dict.fromkeys(request.world_sizes)):
             sizes = tuple(size * inputs_of(name, n) for size in wanted)
-            found = predict(
-                projection.machine, name, (n,), request.ranks_per_node, sizes, request.variant
-            )
-            rows.append((name, group, n, [each.time_s for each in found]))
+            own = request._replace(operations=(name,), world_sizes=(n,), sizes=sizes)
+            times = [each.time_s for each in predict(projection.machine, own)]
+            rows.append((name, group, n, times))
     return autoparallel_table(wanted, rows)
 
 
@@ -159,10 +159,6 @@ def _require(operation: Operation, calls: Sequence[str], reader: str) -> None:
         )
 
 
-_STEPS = 24
-"""Halvings of the range of sizes in which the fastest choice changes."""
-
-
 class Choice(NamedTuple):
     """An algorithm and a protocol of NCCL, with the model of their times."""
 
@@ -195,32 +191,25 @@ def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> l
 
     def time_s(choice: Choice, size: int) -> float:
         alone = replace(machine, fitted=(choice.fitted,))
-        return predict(alone, name, (ranks,), request.ranks_per_node, (size,))[0].time_s
+        return predict(alone, Request((name,), (ranks,), request.ranks_per_node, (size,)))[0].time_s
 
     def best(size: int) -> Choice:
         return min(choices, key=lambda choice: time_s(choice, size))
 
+    def is_another(size: int) -> bool:
+        return best(size) is not found[-1][1]
+
     ordered = sorted(request.sizes)
     found = [(0, best(ordered[0]))]
     for before, size in pairwise(ordered):
-        last, chosen = found[-1][1], best(size)
-        if chosen is not last:
-            found.append((_first_size(before, size, last, best), chosen))
+        if is_another(size):
+            first = bisect_left(range(size), True, before + 1, key=is_another)
+            found.append((first, best(size)))
     ends = [*(begin - 1 for begin, _ in found[1:]), ordered[-1]]
     return [
         TunerRange(name, begin, end, *choice[:2], choice.channels_at(max(end, 1)))
         for (begin, choice), end in zip(found, ends, strict=True)
     ]
-
-
-def _first_size(low: int, high: int, last: Choice, best: Callable[[int], Choice]) -> int:
-    """The first size between two at which another choice than `last` is best."""
-    for _ in range(_STEPS):
-        if high - low <= 1:
-            break
-        middle = (low + high) // 2
-        low, high = (middle, high) if best(middle) is last else (low, middle)
-    return high
 
 
 def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> list[Choice]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, groupby
+from itertools import groupby
 from math import exp, log, log2
 from operator import attrgetter
 from statistics import median
@@ -47,8 +47,10 @@ class Request(NamedTuple):
     operations: tuple[str, ...]
     world_sizes: tuple[int, ...]
     ranks_per_node: int | None
+    """None: see choose_ranks_per_node."""
     sizes: tuple[int, ...]
     variant: str = ""
+    """Words that the variant of the models must have, such as `bfloat16`."""
 
 
 class Prediction(NamedTuple):
@@ -105,33 +107,22 @@ class Prediction(NamedTuple):
         return self.bandwidth and self.bandwidth.value
 
 
-def predict(
-    machine: Machine,
-    operation: str,
-    world_sizes: Sequence[int],
-    ranks_per_node: int | None,
-    sizes: Sequence[int],
-    variant: str = "",
-) -> list[Prediction]:
-    """The predicted calls of an operation, by number of ranks and size.
-
-    `ranks_per_node` of None: see choose_ranks_per_node. `variant` has words that the variant of
-    the models must have, such as `bfloat16`. Raises UsageError for an impossible request,
-    UnavailableError where no measurement supports it.
-    """
-    sizes = sizes if OPERATIONS[operation].has_data else (0,)
-    if len(world_sizes) * len(sizes) > MOST_PREDICTIONS:
-        raise UsageError(
-            f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
-            f"at most {MOST_PREDICTIONS:,} predictions are made at once",
-        )
-    per_node = choose_ranks_per_node(machine, world_sizes, ranks_per_node)
-    found = [_find_models(machine, operation, n, per_node, variant) for n in world_sizes]
-    return [
-        _predict_call(*models, n, per_node, size)
-        for models, n in zip(found, world_sizes, strict=True)
-        for size in sizes
-    ]
+def predict(machine: Machine, request: Request) -> list[Prediction]:
+    """The predicted calls, by operation, number of ranks and size. Raises UsageError for an
+    impossible request, UnavailableError where no measurement supports it."""
+    world_sizes, made = request.world_sizes, []
+    per_node = choose_ranks_per_node(machine, world_sizes, request.ranks_per_node)
+    for name in request.operations:
+        sizes = request.sizes if OPERATIONS[name].has_data else (0,)
+        if len(world_sizes) * len(sizes) > MOST_PREDICTIONS:
+            raise UsageError(
+                f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
+                f"at most {MOST_PREDICTIONS:,} predictions are made at once",
+            )
+        found = [_find_models(machine, name, n, per_node, request.variant) for n in world_sizes]
+        for models, n in zip(found, world_sizes, strict=True):
+            made += [_predict_call(*models, n, per_node, size) for size in sizes]
+    return made
 
 
 def choose_ranks_per_node(machine: Machine, world_sizes: Sequence[int], asked: int | None) -> int:
@@ -340,9 +331,7 @@ class Projection(Result, view="answers.cost.predict_document", rows="rows"):
     @cached_property
     def predictions(self) -> tuple[Prediction, ...]:
         """By operation, number of ranks and size."""
-        names = self.request.operations
-        found = (predict(self.machine, name, *self.request[1:]) for name in names)
-        return tuple(chain.from_iterable(found))
+        return tuple(predict(self.machine, self.request))
 
     @cached_property
     def by_model(self) -> tuple[tuple[FittedModel, list[Prediction]], ...]:

@@ -13,7 +13,6 @@ from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
-from commbench.errors import UnavailableError
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect, spread_evenly
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
@@ -195,14 +194,8 @@ def _data(projection: Projection) -> dict[str, Any]:
 
 def predicted_picture(projection: Projection) -> Picture:
     """Predictions against size and ranks: a band is the 95 % interval, a dot a measured time, a
-    hollow marker lies beyond the measured numbers of ranks or sizes. UnavailableError where no
-    panel has something to show."""
+    hollow marker lies beyond the measured numbers of ranks or sizes."""
     panels = _panels(projection)
-    if not panels:
-        raise UnavailableError(
-            "there is nothing to draw: one size and one number of ranks",
-            "ask for several: --sizes 1K-1G --ranks 8-512",
-        )
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
@@ -229,7 +222,7 @@ def _panels(projection: Projection) -> list[Curves]:
     found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
-            series = [*_series(projection, _choose(own, across, other), across, name)]
+            series = [*_series(projection, own, across, other, name)]
             panel = Curves(heading, series, scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
@@ -238,35 +231,30 @@ def _panels(projection: Projection) -> list[Curves]:
     return [panel for panel in found if panel.series]
 
 
-Drawn = Iterator[tuple[str, Look, list[Prediction]]]
-"""Predictions that a line joins, each with its name and look."""
-
-
-def _choose(own: list[Prediction], across: Axis, other: Axis) -> Drawn:
+def _series(
+    projection: Projection, own: list[Prediction], across: Axis, other: Axis, shown: str
+) -> Iterator[Series]:
     """The curves of an operation against `across`, at most MOST_CURVES, evenly chosen; none where
     there is one place."""
+
+    def points(found: Iterable[Prediction]) -> list[tuple[float, Estimate | None]]:
+        places = [(getattr(p, FIELDS[across]), getattr(p, shown)) for p in found]
+        return [(place, value) for place, value in places if value]
+
     groups = [
         group for group in collect((getattr(p, FIELDS[other]), p) for p in own).values()
         if len({getattr(p, FIELDS[across]) for p in group}) > 1
     ]  # fmt: skip
     for number, group in enumerate(spread_evenly(groups, MOST_CURVES)):
         ranks, size = format_count(group[0].world_size, "rank"), format_bytes(group[0].size_bytes)
+        name = ranks if other == RANKS else size
         look = pictures.nth_look(number + (MOST_CURVES if other == SIZES else 0))
-        yield ranks if other == RANKS else size, look, group
-
-
-def _series(projection: Projection, drawn: Drawn, across: Axis, shown: str) -> Iterator[Series]:
-    def points(found: Iterable[Prediction]) -> list[tuple[float, Estimate | None]]:
-        places = [(getattr(p, FIELDS[across]), getattr(p, shown)) for p in found]
-        return [(place, value) for place, value in places if value]
-
-    for name, look, group in drawn:
         beyond = [p for p in group if p.ranks_distance or p.size_distance]
         hollow = look._replace(dashes=None, is_hollow=True)
         # Between numbers of ranks the algorithm may change: no line says what is there.
-        own = look if across == SIZES else look._replace(dashes=None)
+        line = look if across == SIZES else look._replace(dashes=None)
         several = (
-            Series(name, own, points(group)),
+            Series(name, line, points(group)),
             Series(name, hollow, points(beyond), has_band=False),
             Series("measured", DOT, points(_measured(projection, group, across)), has_band=False),
         )

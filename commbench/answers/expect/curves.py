@@ -91,11 +91,6 @@ class RowOnCurve(NamedTuple):
         return self.row.case
 
     @property
-    def published_s(self) -> float:
-        """The time of the curves; 0 where they cannot be compared."""
-        return self.row.time_s / self.ratio.value if self.ratio else 0.0
-
-    @property
     def known(self) -> dict[int, float]:
         """Published times of its size, by the number of ranks."""
         times = {curve.ranks: curve.time_at(self.row.size_bytes) for curve in self.curves}

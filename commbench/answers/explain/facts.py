@@ -19,7 +19,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.machine import Machine
-from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
+from commbench.answers.cost.predict import Prediction, Request, find_fitted, models_of_row, predict
 from commbench.errors import CommbenchError
 from commbench.output.text import clean, exact
 from commbench.plan import call_forms, dimensions, links, replay, workload_variants
@@ -358,7 +358,8 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     case, (_, per_node) = row.case, observations.group_shape(row.header, row.case)
     machine = models_of_row(machine, row, row.case.key())
     try:
-        (found,) = predict(machine, case.operation, (case.ranks,), per_node, (case.size_bytes,))
+        asked = Request((case.operation,), (case.ranks,), per_node, (case.size_bytes,))
+        (found,) = predict(machine, asked)
     except CommbenchError as error:
         how = f"{machine.name} does not predict this call: {error.message}"
         return [Fact("predicted", "not known", TEXT, how)]
@@ -385,7 +386,7 @@ def _predict(machine: Machine, case: Case, per_node: int, now: Prediction, name:
     ranks, size = (2 * ranks, size) if name == TWICE_RANKS else (ranks, 2 * size)
     for on_host in dict.fromkeys((per_node, max(per_node, ranks))):
         try:
-            (more,) = predict(machine, case.operation, (ranks,), on_host, (size,))
+            (more,) = predict(machine, Request((case.operation,), (ranks,), on_host, (size,)))
         except CommbenchError as caught:
             error = error or caught.message
             continue

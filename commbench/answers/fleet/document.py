@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from commbench.answers.fleet import fleet as judged
@@ -18,7 +19,7 @@ from commbench.answers.history.history import causes_text
 from commbench.answers.history.steps import FEWEST
 from commbench.answers.show.run_notes import run_warnings
 from commbench.output.text import list_some
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import format_count, format_rough_percent, format_share, format_times_up
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -40,10 +41,10 @@ TITLES = {
     judged.MISSING: "Missing: without a complete run",
 }
 _LOOKS = {
-    judged.PASS: Look(GREY, "o", None, size=2.5), judged.AGAIN: Look("#E69F00", "D", None, size=4),
-    judged.DRAIN: Look(LIMIT, "s", None, size=4),
-}  # fmt: skip
-_HEADING = {judged.PASS: "pass", judged.AGAIN: "again: undecided", judged.DRAIN: "drain"}
+    judged.PASS: ("pass", Look(GREY, "o", None, size=2.5)),
+    judged.AGAIN: ("again: undecided", Look("#E69F00", "D", None, size=4)),
+    judged.DRAIN: ("drain", Look(LIMIT, "s", None, size=4)),
+}
 
 _ADVICE = {
     judged.DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, "
@@ -226,29 +227,25 @@ VIEW = View(document, schema=1, data=as_json)
 
 def fleet_pictures(fleet: FleetResult) -> list[Picture]:
     """For each group a strip for each node: its times over those of its peers, a point per case."""
-    panels = []
-    for number, group in enumerate(fleet.groups):
-        nodes = [node for node in fleet.nodes if node.group == number and node.ratios]
-        if nodes:
-            nodes.sort(key=lambda node: (-sum(map(log, node.ratios)) / len(node.ratios), node.name))
-            panels.append(_strips(nodes, group))
-    if not panels:
-        return []
-    title, note = "Times of each node over those of its peers", "A point is a case."
-    order = "The nodes with the longest times are on the left."
-    return [Picture("fleet", title, answer(fleet), panels, [f"{note} {order}"])]
+    members = collect((node.group, node) for node in fleet.nodes if node.ratios)
+    groups = enumerate(fleet.groups)
+    panels = [_strips(members[number], group) for number, group in groups if number in members]
+    title = "Times of each node over those of its peers"
+    note = "A point is a case. The nodes with the longest times are on the left."
+    return [Picture("fleet", title, answer(fleet), panels, [note])] if panels else []
 
 
 def _strips(nodes: Sequence[Node], group: Group) -> Curves:
     """A panel. The axis is logarithmic, so the places of nodes are equal ratios."""
+    nodes = sorted(nodes, key=lambda node: (-fmean(map(log, node.ratios)), node.name))
     step = 1 / len(nodes)
     series = [
         Series(
-            _HEADING[verdict], look,
+            word, look,
             [(exp(at * step), Estimate(ratio)) for at, node in enumerate(nodes)
              if node.verdict == verdict for ratio in node.ratios], has_band=False,
         )
-        for verdict, look in _LOOKS.items()
+        for verdict, (word, look) in _LOOKS.items()
         if any(node.verdict == verdict for node in nodes)
     ]  # fmt: skip
     across = Axis(partial(_name_at, tuple(node.name for node in nodes)), "node")

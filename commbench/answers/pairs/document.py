@@ -18,7 +18,7 @@ from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
-from commbench.stats import Estimate, np
+from commbench.stats import Estimate, collect, np
 from commbench.units import format_bytes, format_count, format_times_up
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, number_texts
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
@@ -130,26 +130,24 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
     at_once = ", all pairs of a round at once" if number > 1 else ""
     several = "" if matrix.intervals else " Intervals need `--launches 3`."
     several += _NAMED * bool(diagnosis.findings)
-    findings, pairs = (
-        (
-            Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
-            Column(f"value\n{quantity.unit}", attrgetter("value"), unit),
-            Column("peers", attrgetter("peers"), unit),
-            Column("speed over\nits peers", attrgetter("ratio"), RATIO),
-            Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
-            Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
-        ),
-        (
-            Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
-            Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
-            Column(f"value\n{quantity.unit}", itemgetter(1), unit),
-            Column("95 %\ninterval", itemgetter(1), interval, 5),
-            Column("speed over\nthe median", itemgetter(2), RATIO, 7),
-        ),
+    slow = (
+        Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
+        Column(f"value\n{quantity.unit}", attrgetter("value"), unit),
+        Column("peers", attrgetter("peers"), unit),
+        Column("speed over\nits peers", attrgetter("ratio"), RATIO),
+        Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
+        Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
+    )
+    pairs = (
+        Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
+        Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
+        Column(f"value\n{quantity.unit}", itemgetter(1), unit),
+        Column("95 %\ninterval", itemgetter(1), interval, 5),
+        Column("speed over\nthe median", itemgetter(2), RATIO, 7),
     )
     blocks: list[Block] = [
         Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title})." + several),
-        Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
+        Table("Slow", slow, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
         Table("Slowest pairs", pairs[: 5 if number > 1 else 4], slowest_pairs(matrix)),
     ]  # fmt: skip
@@ -248,12 +246,10 @@ def _grid(matrix: RankMatrix, unit: Unit) -> Table:
 def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
     """The medians of what each rank sends and receives; of more than MOST_RANKS a terminal shows
     the slowest, and of many so does a file, with their distribution."""
-    found: dict[int, tuple[list[float], list[float]]] = {}
-    for pair, value in matrix.values.items():
-        for end, rank in enumerate(pair):
-            found.setdefault(rank, ([], []))[end].append(value)
+    both = [collect((p[end], value) for p, value in matrix.values.items()) for end in (0, 1)]
     rows = [
-        (rank, *(median(own) if own else None for own in found[rank])) for rank in sorted(found)
+        (rank, *(median(own[rank]) if rank in own else None for own in both))
+        for rank in sorted({*both[0], *both[1]})
     ]
     is_better_high = matrix.quantity.is_better_high
 

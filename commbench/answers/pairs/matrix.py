@@ -243,9 +243,8 @@ def number(names: Sequence[object]) -> Array:
 
 
 def group_medians(labels: Array, values: Array, groups: int) -> Array:
-    """The median of the values of each label from 0 to `groups` - 1; nan for one without values."""
-    if not len(values):
-        return np.full(groups, np.nan)
+    """The median of the values of each label from 0 to `groups` - 1; nan for one without values.
+    There is at least one value."""
     low = values.min()
     width = values.max() - low + 1  # one sort of one array is much faster than lexsort
     ordered = np.sort(labels * width + (values - low))

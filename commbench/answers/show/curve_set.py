@@ -9,7 +9,7 @@ from typing import NamedTuple
 from commbench.analysis.load import distinct_names
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
-from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.show.rows import time_of
 from commbench.plan.case import Case
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
@@ -57,13 +57,12 @@ class Curve(NamedTuple):
     def busbws(self) -> Points:
         """The bus bandwidth at each size, in bytes/s."""
         rows = [row for row in self.rows if row.busbw or not is_valid(row)]
-        return [(row.case.size_bytes, busbw_of(row) if is_valid(row) else None) for row in rows]
+        return [(row.case.size_bytes, row.known_busbw if is_valid(row) else None) for row in rows]
 
     @property
-    def peak(self) -> ResultRow | None:
-        """The row of the highest bus bandwidth; None where it has none above 0."""
-        rows = [row for row in self.timed if row.busbw]
-        return max(rows, key=lambda row: row.busbw or 0.0, default=None)
+    def has_busbw(self) -> bool:
+        """Whether it has a bus bandwidth above 0."""
+        return any(row.busbw for row in self.timed)
 
 
 def is_valid(row: ResultRow) -> bool:
@@ -75,6 +74,7 @@ class CurveSet(NamedTuple):
     """All curves of some runs."""
 
     curves: tuple[Curve, ...]
+    """In the order of `commbench ops`."""
     common: str
     """What all cases have in common, besides their operation: `float32`."""
     beside: str = ""
@@ -84,9 +84,8 @@ class CurveSet(NamedTuple):
 
     @property
     def operations(self) -> list[str]:
-        """The operations drawn, in the order of `commbench ops`."""
-        found = {curve.operation for curve in self.curves}
-        return [name for name in OPERATIONS if name in found]
+        """The operations drawn."""
+        return list(dict.fromkeys(curve.operation for curve in self.curves))
 
     @property
     def others(self) -> list[tuple[str, str]]:

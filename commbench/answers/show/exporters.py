@@ -244,15 +244,9 @@ def openmetrics(source: LoadedRun) -> str:
 
 
 def _labels(row: Any) -> str:
-    values = {name: _text(getattr(row, name)) for name in _LABELS}
-    inner = ",".join(f'{name}="{_escaped(text)}"' for name, text in values.items() if text)
-    return f"{{{inner}}}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else f"{value:.0f}"
+    known = ((name, getattr(row, name)) for name in _LABELS)
+    texts = [f'{name}="{_escaped(str(value))}"' for name, value in known if value not in ("", None)]
+    return f"{{{','.join(texts)}}}"
 
 
 def _escaped(text: str) -> str:

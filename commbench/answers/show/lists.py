@@ -178,17 +178,11 @@ INSTALLED = (
 )  # fmt: skip
 
 
-class InstalledCalls(NamedTuple):
-    """The calls that `--call` takes by a name."""
-
-    calls: Sequence[InstalledCall]
-
-
-def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.Document:
+def operations_document(found: Mapping[str, Operation] | Sequence[InstalledCall]) -> doc.Document:
     """The tables of operations and of forms; or that of installed calls."""
-    if isinstance(found, InstalledCalls):
-        answer = [] if found.calls else [*texts("no calls")]
-        return doc.Document("Installed calls", (), answer, [doc.Table("", INSTALLED, found.calls)])
+    if not isinstance(found, Mapping):
+        answer = [] if found else [*texts("no calls")]
+        return doc.Document("Installed calls", (), answer, [doc.Table("", INSTALLED, found)])
     operations, forms = found.values(), CALL_FORMS.values()
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
     number = format_count(len(operations), "operation")
@@ -204,16 +198,15 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.
     return doc.Document("Operations", (), answer, blocks)
 
 
-def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[str, Any]:
+def _operations_json(found: Mapping[str, Operation] | Sequence[InstalledCall]) -> dict[str, Any]:
     """What `--op` and `--form` take; formulas are of S, the size, and n, the number of ranks. Or
     what `--call` takes."""
-    if isinstance(found, InstalledCalls):
-        return {"calls": [call._asdict() for call in found.calls]}
-    fields = ("name", "summary", "torch_call")
+    if not isinstance(found, Mapping):
+        return {"calls": found}
     operations = [
-        {name: getattr(each, name) for name in fields} | {
-            "sends": each.send.value, "receives": each.receive.value,
-            "busbw_over_algbw": each.busbw_formula or None}
+        {"name": each.name, "summary": each.summary, "torch_call": each.torch_call,
+         "sends": each.send.value, "receives": each.receive.value,
+         "busbw_over_algbw": each.busbw_formula or None}
         for each in found.values()
     ]  # fmt: skip
     forms = [{"name": form.name, "summary": form.summary, "is_timed": form.calls}

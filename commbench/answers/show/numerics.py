@@ -220,10 +220,6 @@ def _is_true(name: str) -> Any:
     return lambda row: words[getattr(row.found, name)]
 
 
-def _launches_share(row: NumericsRow) -> float | None:
-    return row.between_launches and row.between_launches.share
-
-
 _THREE = cells.Unit("{:.3g}".format)
 _SPEED = cells.Unit(lambda found: cells.ratio_text(found.scaled(1 / GBIT)))
 _SPEEDS = cells.Unit(lambda found: cells.ratio_interval_text(found.scaled(1 / GBIT)))
@@ -237,7 +233,9 @@ ERROR_COLUMNS = (
     Column("not\nfinite", lambda row: row.found.not_finite or None, cells.NUMBER),
     Column("same\nbits", _is_true("same_on_ranks"), cells.TEXT),
     Column("repeats", _is_true("repeats"), cells.TEXT),
-    Column("launches\ndiffer in", _launches_share, cells.SHARE, 5),
+    Column(
+        "launches\ndiffer in", lambda r: getattr(r.between_launches, "share", None), cells.SHARE, 5
+    ),
 )
 PAYING_COLUMNS = (
     cells.SIZE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import itemgetter, truediv
+from operator import truediv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +21,7 @@ from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import (
-    busbw_of,
-    peak_of,
-    time_of,
-    waited_rows_sentence,
-    without_parts,
-)
+from commbench.answers.show.rows import peak_of, time_of, waited_rows_sentence, without_parts
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
@@ -57,11 +51,11 @@ HEADINGS = {
 
 def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
     """Lines for below a title: where and what was measured, and which figure is drawn."""
-    machines: dict[str, dict[str, None]] = {}
-    for run in runs:
-        shared = ", ranks share a GPU: not performance" if run.header.gpu_shared else ""
-        machines.setdefault(run.header.describe_ranks() + shared, {})[run.name] = None
-    lines = [f"{list_some([*names], 3)}: {machine}" for machine, names in machines.items()]
+    shared = ", ranks share a GPU: not performance"
+    machines = dict.fromkeys(
+        (run.header.describe_ranks() + shared * run.header.gpu_shared, run.name) for run in runs
+    )
+    lines = [f"{list_some(names, 3)}: {machine}" for machine, names in collect(machines).items()]
     lines[0] += f"; {common}" if common else ""
     if len(lines) > MOST_MACHINES:
         lines[MOST_MACHINES:] = [f"and {len(lines) - MOST_MACHINES} more"]
@@ -81,16 +75,17 @@ class _Answer(NamedTuple):
     has_waited: bool
     """In most rows of all runs: then no figure is told."""
     highest: ResultRow | None
-    """The row of the highest bus bandwidth, of those that the text's summary has."""
+    """The row of the highest bus bandwidth, of those that the text's summary has; None where no
+    figure is told."""
 
 
 def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     of_runs = [make_rows(run) for run in runs]
     rows = [row for own in of_runs for row in own]
     told = {row.case for row in without_parts(rows)}
-    highest = peak_of(row for curve in curves.curves for row in curve.timed if row.case in told)
-    whose = _name_waiting(runs, of_runs)
-    waited = waited_answer(rows, whose)
+    counted = (row for curve in curves.curves for row in curve.timed if row.case in told)
+    waited = waited_answer(rows, _name_waiting(runs, of_runs))
+    highest = None if waited else peak_of(counted)
     pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
     some = [text for run, own in pairs for text in waited_answer(own, run.name)]
     shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
@@ -108,8 +103,8 @@ def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
     peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
     texts = [
-        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(busbw_of(row))} GB/s at "
-        f"{format_bytes(row.case.size_bytes)}"
+        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(row.known_busbw)} "
+        f"GB/s at {format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)
@@ -122,24 +117,23 @@ def describe_time(curves: CurveSet) -> str:
     """The shortest and the longest time, in a sentence."""
     texts = [
         f"{time_text(time)} ({name}{f', {format_bytes(size)}' if size else ''})"
-        for _, time, name, size in _extreme_times(curves)
+        for time, name, size in _extreme_times(curves)
     ]
     return f"Times from {texts[0]} to {texts[1]}."
 
 
-def _extreme_times(curves: CurveSet) -> tuple[tuple[float, Estimate, str, int], ...]:
+def _extreme_times(curves: CurveSet) -> tuple[tuple[Estimate, str, int], ...]:
     """The shortest and the longest time, each with its curve and size."""
-    rows = [(time_of(row), curve, row) for curve in curves.curves for row in curve.timed]
     found = [
-        (time.value, time, curves.name(curve, is_alone=True), row.case.size_bytes)
-        for time, curve, row in rows if time
+        (time, curves.name(curve, is_alone=True), row.case.size_bytes)
+        for curve in curves.curves for row in curve.timed if (time := time_of(row))
     ]  # fmt: skip
-    return min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
+    return min(found, key=lambda each: each[0].value), max(found, key=lambda each: each[0].value)
 
 
 def _time_range(curves: CurveSet) -> str:
     """The shortest and the longest time in a title: `290 us to 2.4 ms`."""
-    low, high = (time_text(time) for _, time, *_ in _extreme_times(curves))
+    low, high = (time_text(time) for time, *_ in _extreme_times(curves))
     return low if low == high else f"{low} to {high}"
 
 
@@ -186,7 +180,7 @@ def _curve_pictures(
     chosen = tuple(c for c in curves.curves if c.other in others)
     published, published_note = _published(runs)
     drawn = curves._replace(curves=chosen, published=published)
-    with_busbw = drawn._replace(curves=tuple(c for c in drawn.curves if c.peak))
+    with_busbw = drawn._replace(curves=tuple(c for c in drawn.curves if c.has_busbw))
     lines = _peak_lines(with_busbw, runs, peak)
     values = [row.busbw for curve in with_busbw.curves for row in curve.timed if row.busbw]
     values += [line.low for line in lines]
@@ -209,14 +203,14 @@ def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]
     """Published times by size, with the range that counts as sound, by operation, beside the one
     run that can be compared with them; and what they are of."""
     found = compare_run(as_loaded_run(runs[0]), load_curves()) if len(runs) == 1 else None
-    compared = [row for row in found.rows if row.ratio] if found else []
-    times: dict[str, dict[int, Estimate]] = {}
-    for row in compared:
-        most, time_s = 1 + row.tolerance, row.published_s
-        sound = Estimate(time_s, time_s / most, time_s * most)
-        times.setdefault(row.row.operation, {})[row.row.size_bytes] = sound
-    if not (found and compared):
+    if not (found and found.curves):
         return {}, []
+    times: dict[str, dict[int, Estimate]] = {}
+    for row in found.rows:
+        if row.ratio:
+            time_s, most = row.row.time_s / row.ratio.value, 1 + row.tolerance
+            sound = Estimate(time_s, time_s / most, time_s * most)
+            times.setdefault(row.row.operation, {})[row.row.size_bytes] = sound
     note = f"Grey: published, with the range of sound machines: {curves_text(found)}"
     return {name: sorted(of_sizes.items()) for name, of_sizes in times.items()}, [note]
 
@@ -235,22 +229,20 @@ def _picture(
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
-    elif answer.highest and not answer.has_waited:
-        title += f": up to {bandwidth_with_interval_text(busbw_of(answer.highest))}"
-        runs = [
-            curve.run for curve in curves.curves if any(r is answer.highest for r in curve.rows)
-        ]
-        is_one = len({curve.run for curve in curves.curves}) == 1
-        title += "" if is_one else f" in {runs[0]}"
-    peaks = [describe_busbw(curves)] * bool(has_busbw and answer.highest and not answer.has_waited)
+    elif answer.highest:
+        title += f": up to {bandwidth_with_interval_text(answer.highest.known_busbw)}"
+        run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
+        if len({*run_of.values()}) > 1:
+            title += f" in {run_of[id(answer.highest)]}"
+    peaks = [describe_busbw(curves)] * bool(has_busbw and answer.highest)
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
-        _panel(curves, scale, lines, operation)
+        panel
         for scale in scales
         if not (is_split and scale == LOG_BANDWIDTHS)
         for operation in (operations if is_split else [""])
-        if scale == TIMES or any(c.peak for c in curves.curves if operation in ("", c.operation))
+        if (panel := _panel(curves, scale, lines, operation)).series or scale == TIMES
     ]
     return Picture(
         name, title, " ".join(texts or answer.notes), panels,
@@ -262,7 +254,7 @@ def _picture(
 def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operation: str) -> Curves:
     """A panel of all curves, or of those of one operation."""
     drawn = [c for c in curves.curves if operation in ("", c.operation)]
-    drawn = [c for c in drawn if scale == TIMES or c.peak]
+    drawn = [c for c in drawn if scale == TIMES or c.has_busbw]
     series = [
         pictures.Series(
             curves.name(c), curves.look(c), c.times if scale == TIMES else c.busbws,
@@ -305,12 +297,12 @@ def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> lis
         peak = parse_peak(text)
     if peak is None:
         return []
-    values: dict[float, dict[str, None]] = {}
-    for curve in curves.curves:
-        row = curve.rows[0]
-        if row.busbw and (part := find_peak_fraction(row, peak)):
-            values.setdefault(round(row.busbw / part.fraction, -3), {})[curve.operation] = None
-    lines = []
+    found = dict.fromkeys(
+        (round(row.busbw / part.fraction, -3), row.case.operation)
+        for row in (curve.rows[0] for curve in curves.curves)
+        if row.busbw and (part := find_peak_fraction(row, peak))
+    )
+    values, lines = collect(found), []
     for value, operations in sorted(values.items()):
         speed = f"{value / GB:g} GB/s" if value >= 1e8 else f"{format_GBps(value)} GB/s"
         text = f"peak {speed}" if peak.name.startswith(speed) else f"peak {peak.name}: {speed}"

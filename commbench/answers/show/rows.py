@@ -3,11 +3,10 @@ computation and a communication cost each other when they run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
@@ -53,25 +52,6 @@ def time_of(row: ResultRow | None) -> Estimate | None:
     return row.time.estimate if row and row.time else None
 
 
-def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Estimate | None:
-    """A bandwidth of a row, with the interval that follows from that of its time."""
-    if not row.time:
-        return None
-    ends = (None if end is None else bandwidth(end) for end in (row.time.high, row.time.low))
-    return known(bandwidth(row.time.median), *ends)
-
-
-def _in_time(name: str, row: ResultRow) -> Estimate | None:
-    """A figure that is inverse to the time, with the interval that follows from that."""
-    work = row.time and (getattr(row, name) or 0.0) * row.time.median
-    return _at_time(lambda time: work / time, row) if work else None
-
-
-def busbw_of(row: ResultRow | None) -> Estimate | None:
-    """The bus bandwidth of a row; None where it has none."""
-    return _at_time(row.busbw_at, row) if row else None
-
-
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
 
@@ -108,15 +88,17 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
                cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
-        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
-        Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
+        Column("algbw\nGB/s", lambda row: row.at_time(row.algbw), cells.BANDWIDTH, 3),
+        Column("busbw\nGB/s", attrgetter("known_busbw"), cells.BANDWIDTH, 8),
         Column(f"over\n{'/'.join(forms)}", attrgetter("form_ratio"),
                cells.RATIO_WITH_INTERVAL, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
         Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), Unit("{:,.0f}".format), 2),
-        Column("all pairs\nGB/s", partial(_in_time, "aggregate_bandwidth"), cells.BANDWIDTH, 3),
-        Column("logical\nGB/s", partial(_in_time, "logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("all pairs\nGB/s", lambda row: row.at_time(row.aggregate_bandwidth),
+               cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", lambda row: row.at_time(row.logical_bandwidth),
+               cells.BANDWIDTH, 2),
         Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
@@ -183,11 +165,12 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     columns = (
         Column("", attrgetter("mark"), cells.TEXT),
         Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
+        Column("peak busbw\nGB/s", lambda k: k.curve.peak and k.curve.peak.known_busbw,
+               cells.BANDWIDTH),
         Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
         Column("half of\npeak at", _half, cells.NUMBER),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
-    )
+    )  # fmt: skip
     title = "Summary: one row for each kind of call"
     return Table(title, columns, kinds, attrgetter("title"))
 
@@ -225,7 +208,8 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         if len(peaks) == 1:
             return f"{title} of {size} takes {time}."
         return f"The least time of {size} is {time}: {title}."
-    busbw, (low, high) = busbw_of(row), (busbw_of(row) or Estimate(0.0)).ends
+    busbw = row.known_busbw or Estimate(0.0)
+    low, high = busbw.ends
     told = cells.bandwidth_with_interval_text(busbw) + ", too noisy to rely on" * (high > 3 * low)
     return f"The highest bus bandwidth is {told}: {title} at {size}."
 
@@ -267,10 +251,6 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
     return Table(title, columns, twice, lambda both: both[0].case.title_without("timing"))
 
 
-def _alone(part: int) -> Callable[[ResultRow], Any]:
-    return lambda row: time_of(row.parts[part]) if row.parts else None
-
-
 FIGURES = (
     cells.SIZE,
     Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
@@ -281,9 +261,9 @@ FIGURES = (
 """The four figures of an overlap, each with its interval."""
 TIMES = (
     cells.SIZE,
-    Column("communi-\ncation\nalone", _alone(0), cells.TIME),
+    Column("communi-\ncation\nalone", lambda row: time_of(row.parts[0]), cells.TIME),
     Column("at once", attrgetter("overlap.communication_s"), cells.TIME, 6),
-    Column("compu-\ntation\nalone", _alone(1), cells.TIME),
+    Column("compu-\ntation\nalone", lambda row: time_of(row.parts[1]), cells.TIME),
     Column("at once ", attrgetter("overlap.computation_s"), cells.TIME, 6),
     Column("both\nended", time_of, cells.TIME),
     Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), cells.SHARE, 2),

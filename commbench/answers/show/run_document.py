@@ -75,9 +75,8 @@ class ShownRun:
     @cached_property
     def peak(self) -> Peak | None:
         """The speed of which a column has the part that was reached."""
-        if not (text := self.given_peak or self.run.header.plan.peak):
-            return None
-        return parse_peak(text)
+        text = self.given_peak or self.run.header.plan.peak
+        return parse_peak(text) if text else None
 
     @cached_property
     def steps(self) -> ReplayResult | None:
@@ -105,11 +104,10 @@ class ShownRun:
         from commbench.answers.show.exporters import json_facts
 
         loaded, replay = as_loaded_run(self.run), self.steps and replay_facts(self.steps)
-        facts: dict[str, Any] = {"rows": loaded.rows, "warnings": self.warnings}
-        facts |= {"shapes": self.shapes}
-        facts |= {"numerics": self.numerics} if self.numerics.rows else {}
-        facts |= {"soak": self.soak} if self.soak else {}
-        return json_facts(loaded) | facts | {REPLAY: replay}
+        facts = {"rows": loaded.rows, "warnings": self.warnings, "shapes": self.shapes}
+        bits = {"numerics": self.numerics} if self.numerics.rows else {}
+        soak = {"soak": self.soak} if self.soak else {}
+        return {**json_facts(loaded), **facts, **bits, **soak, REPLAY: replay}
 
 
 def document(shown: ShownRun) -> doc.Document:
@@ -127,7 +125,8 @@ def document(shown: ShownRun) -> doc.Document:
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
     is_last = is_bad and not shown.soak
-    answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
+    sentences = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
+    answer = [*filter(None, sentences)]
     wrong = [(m.case, m.reason * (m.status == WRONG)) for m in (row.measurement for row in rows)]
     missing = [
         (row.case, "" if row.time or why else row.measurement.outcome)
@@ -155,7 +154,6 @@ def document(shown: ShownRun) -> doc.Document:
     )
     columns = section("What the columns mean", [doc.Facts(explained)])
     if shown.only_warnings:
-        answer = list(filter(None, answer))
         return doc.Document(run.name, [where, how], answer, [warnings, columns])
     blocks: list[doc.Block] = [
         *([] if shown.are_warnings_explained else [warnings]),
@@ -177,9 +175,7 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
         columns,
     ]
-    return doc.Document(
-        run.name, [where, how], list(filter(None, answer)), blocks, tone=doc.BAD if is_bad else ""
-    )
+    return doc.Document(run.name, [where, how], answer, blocks, tone=doc.BAD if is_bad else "")
 
 
 def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
@@ -192,8 +188,7 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     if shown.steps:
         from commbench.answers.replay.document import replay_answer, replay_sections
 
-        answer = replay_answer(run, shown.steps)
-        return answer, [*replay_sections(run, shown.steps)]
+        return replay_answer(run, shown.steps), [*replay_sections(run, shown.steps)]
     if has_matrix(run.header.plan):
         from commbench.answers.pairs import document as pairs_table
 

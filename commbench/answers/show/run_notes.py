@@ -19,6 +19,7 @@ from commbench.output.text import list_some
 from commbench.plan.links import Peak
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import Run, RunHeader, describe_end
+from commbench.stats import collect
 from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
@@ -197,14 +198,12 @@ def slow_links_tables(header: RunHeader) -> list[Table]:
 
 def interfaces_text(header: RunHeader) -> str:
     """The network interface and address of each host; empty for a single host."""
-    interfaces: dict[str, dict[str, None]] = {}
-    for rank in header.ranks:
-        if rank.address:
-            hosts = interfaces.setdefault(rank.interface or "an unknown interface", {})
-            hosts[f"{rank.host} ({rank.address})"] = None
-    parts = [f"{name} of {list_some(list(hosts), 8)}" for name, hosts in sorted(interfaces.items())]
-    is_told = header.num_nodes > 1 and bool(parts)
-    return f"Network interfaces: {'; '.join(parts)}." if is_told else ""
+    known = dict.fromkeys(
+        (rank.interface or "an unknown interface", f"{rank.host} ({rank.address})")
+        for rank in header.ranks if rank.address
+    )  # fmt: skip
+    parts = [f"{name} of {list_some(hosts, 8)}" for name, hosts in sorted(collect(known).items())]
+    return f"Network interfaces: {'; '.join(parts)}." if parts and header.num_nodes > 1 else ""
 
 
 def run_end_text(run: Run) -> str:

@@ -18,7 +18,7 @@ from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show.formats import texts
-from commbench.answers.show.rows import busbw_of, size_of, time_of
+from commbench.answers.show.rows import size_of, time_of
 from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
@@ -221,7 +221,7 @@ def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
     if all(operation.p2p_calls for operation in operations):
         for row, operation in zip(rows, operations, strict=True):
             if operation.is_paired:
-                yield [row], "", "", {"time_s": time_of(row), "busbw_per_s": busbw_of(row)}
+                yield [row], "", "", {"time_s": time_of(row), "busbw_per_s": row.known_busbw}
 
 
 def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:

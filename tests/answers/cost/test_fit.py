@@ -38,7 +38,6 @@ from commbench.answers.cost.machine import (
     read_machine,
     write_machine,
 )
-from commbench.answers.cost.predict import predict
 from commbench.answers.cost.selection import fit_points
 from commbench.errors import RecordsError, UnavailableError
 from commbench.plan.operations import OPERATIONS
@@ -96,7 +95,7 @@ def used_widths(fitted: FittedModel, points: Sequence[Point]) -> Iterator[float]
     above 1 where it is outside."""
     machine = planted.machine(fitted)
     for point in points:
-        (found,) = predict(machine, "all_reduce", point[:1], point[1], point[2:3])
+        (found,) = planted.predict(machine, "all_reduce", point[:1], point[1], point[2:3])
         end = found.high_s if point.time_s > found.time_s else found.low_s
         yield float(np.log(point.time_s / found.time_s) / np.log(end / found.time_s))
 
@@ -156,7 +155,7 @@ def test_errors_that_go_with_the_ranks_are_said_and_widen_predictions_for_others
     (warning,) = fit_warnings(found.fitted[0], found)
     assert "shorter with 2 ranks and" in warning
     assert "longer with 3 ranks than this model says" in warning
-    three, four = (predict(found, "all_reduce", (n,), n, (1 << 20,))[0] for n in (3, 4))
+    three, four = (planted.predict(found, "all_reduce", (n,), n, (1 << 20,))[0] for n in (3, 4))
     assert four.high_s / four.time_s > 1.5 * three.high_s / three.time_s
 
 
@@ -263,9 +262,9 @@ def test_nvlstree_on_h100_predicts_more_gpus_than_it_was_fitted_to() -> None:
 
 def test_one_size_says_nothing_of_much_larger_ones() -> None:
     machine = planted.machine(fit(curve("summit_tree")[:4]))
-    assert predict(machine, "all_reduce", (96,), 6, (8, 128))
+    assert planted.predict(machine, "all_reduce", (96,), 6, (8, 128))
     with pytest.raises(UnavailableError, match="was measured with 8 B only"):
-        predict(machine, "all_reduce", (96,), 6, (1024,))
+        planted.predict(machine, "all_reduce", (96,), 6, (1024,))
 
 
 @pytest.mark.parametrize(

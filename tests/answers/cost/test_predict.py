@@ -16,7 +16,7 @@ from commbench.answers.cost.cost_models import ACROSS, WITHIN
 from commbench.answers.cost.fit import BEYOND
 from commbench.answers.cost.intervals import find_figure, odd_sizes
 from commbench.answers.cost.machine import Machine, Point
-from commbench.answers.cost.predict import Prediction, predict
+from commbench.answers.cost.predict import Prediction
 from commbench.answers.cost.selection import fit_points
 from commbench.errors import UnavailableError, UsageError
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 def one(
     machine: Machine, ranks: int = 64, size: int = 64 * MIB, per_node: int | None = 8
 ) -> Prediction:
-    return predict(machine, machine.fitted[0].operation, (ranks,), per_node, (size,))[0]
+    return planted.predict(machine, machine.fitted[0].operation, (ranks,), per_node, (size,))[0]
 
 
 def width(found: Prediction) -> float:
@@ -49,7 +49,7 @@ def test_an_operation_without_data_has_one_prediction_and_no_bandwidth() -> None
     machine = planted.machine(
         planted.fitted("barrier", "dissemination", (1e-6, 2e-6, 0.0), sizes=(0,))
     )
-    (found,) = predict(machine, "barrier", (512,), 8, (1, 2, 3))
+    (found,) = planted.predict(machine, "barrier", (512,), 8, (1, 2, 3))
     assert find_figure(machine.fitted[0], 512, 8, 1, -1) is None
     assert (found.size_bytes, found.busbw, found.algbw) == (0, None, None)
     assert found.time_s == pytest.approx(19e-6)
@@ -135,7 +135,7 @@ def test_times_never_fall_with_size_or_ranks(seed: int) -> None:
     low = 2 if machine.fitted[0].kind == WITHIN else per_node + 1
     ranks = sorted({*range(low, low + 20), *(chance.randrange(low + 20, 5000) for _ in "abc"),
                     1023, 1024, 1025} - {1})  # fmt: skip
-    found = predict(machine, operation, ranks, per_node, sizes)
+    found = planted.predict(machine, operation, ranks, per_node, sizes)
     by_call = {(p.world_size, p.size_bytes): p for p in found}
     for size in sizes:
         for a, b in pairwise(ranks):
@@ -176,14 +176,14 @@ def test_what_supports_no_prediction_is_refused_with_the_reason(
     operation, ranks, variant = asked
     machine = planted.machine(planted.fitted(**model))
     with pytest.raises(UnavailableError) as caught:
-        predict(machine, operation, (ranks,), 8, (MIB,), variant)
+        planted.predict(machine, operation, (ranks,), 8, (MIB,), variant)
     assert (caught.value.message, caught.value.hint) == (message, hint)
     known = machine.fitted[0].world_sizes[-1]
-    assert predict(machine, "all_reduce", (known,), 8, (MIB,), model.get("variant", "")[:8])
+    assert planted.predict(machine, "all_reduce", (known,), 8, (MIB,), model.get("variant", "")[:8])
 
 
 def test_without_ranks_per_node_a_machine_of_one_host_has_all_ranks_there() -> None:
-    (found,) = predict(planted.machine(planted.inside()), "all_reduce", (16,), None, (MIB,))
+    (found,) = planted.predict(planted.machine(planted.inside()), "all_reduce", (16,), None, (MIB,))
     assert (found.kind, found.ranks_per_node) == (WITHIN, 16)
 
 
@@ -199,7 +199,10 @@ def test_the_model_that_is_named_exactly_counts_before_those_that_have_more_word
     forced = planted.fitted(variant="NCCL ring simple", parameters=(1.0, 0.0, 0.0))
     machine = planted.machine(plain, forced)
     assert one(machine).time_s < 0.1
-    assert predict(machine, "all_reduce", (64,), 8, (MIB,), "NCCL ring simple")[0].time_s == 1.0
+    assert (
+        planted.predict(machine, "all_reduce", (64,), 8, (MIB,), "NCCL ring simple")[0].time_s
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_impossible_requests_are_refused(ranks: int, per_node: int, size: int) -
     with pytest.raises(UsageError):
         one(planted.machine(), ranks, size, per_node)
     with pytest.raises(UsageError, match="are too many"):
-        predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
+        planted.predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
 
 
 def test_models_apart_for_ranks_per_host_are_chosen_by_that_number() -> None:
@@ -247,9 +250,12 @@ def test_ranks_that_differ_from_the_model_are_predicted_without_a_step() -> None
         for p in model.points
     )  # fmt: skip
     odd = planted.machine(model._replace(points=points))
-    small, large = (p.time_s for p in predict(odd, "all_reduce", (8,), 8, (1 << 10, 1 << 14)))
+    small, large = (
+        p.time_s for p in planted.predict(odd, "all_reduce", (8,), 8, (1 << 10, 1 << 14))
+    )
     model_small, model_large = (
-        p.time_s for p in predict(planted.machine(model), "all_reduce", (8,), 8, (1 << 10, 1 << 14))
+        p.time_s
+        for p in planted.predict(planted.machine(model), "all_reduce", (8,), 8, (1 << 10, 1 << 14))
     )
     assert (small / model_small, large / model_large) == pytest.approx((1.08, 1.12), abs=0.01)
 
