@@ -313,12 +313,10 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
 
 def worst_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows; of the groups of a dimension that were measured alone only the slowest."""
-    worst: dict[tuple[object, ...], ResultRow] = {}
-    for row in rows:
-        before = worst.setdefault(row.measurement.case.key("group_ranks"), row)
-        if row.time and (not before.time or row.time.median > before.time.median):
-            worst[row.measurement.case.key("group_ranks")] = row
-    return tuple(worst.values())
+    groups = collect((row.case.key("group_ranks"), row) for row in rows)
+    return tuple(
+        max(own, key=lambda row: row.time.median if row.time else -1.0) for own in groups.values()
+    )
 
 
 def launches_of(measurement: Measurement) -> set[int]:

@@ -1,4 +1,4 @@
-"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.UPGRADES`."""
+"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.upgraded`."""
 
 from __future__ import annotations
 
@@ -365,10 +365,7 @@ def _parse(
             f"{journal} was written by a newer commbench: its schema is {brief(version)}",
             f"this one reads schemas up to {SCHEMA}; upgrade commbench",
         )
-    upgraded: dict[str, Any] = values
-    for older in range(version, SCHEMA):
-        upgraded = schema.UPGRADES[older](upgraded)
-    return version, upgraded
+    return version, schema.upgraded(values, version)
 
 
 def _reject_constant(name: str) -> float:
