@@ -38,6 +38,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "float": (int, float),
     "None": (type(None),),
+    "dict": (dict,),
 }
 
 
@@ -95,17 +96,12 @@ def texts_of(record: type) -> dict[str, str]:
 @cache
 def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[_Check, ...]]:
     """The plain types of an annotation, and checks for its other options."""
-    options = annotation.split(" | ")
-    kinds = frozenset(kind for option in options for kind in _KINDS.get(option, ()))
-    return kinds, tuple(_other_check(option) for option in options if option not in _KINDS)
-
-
-def _other_check(option: str) -> _Check:
-    if option.startswith("tuple["):
-        return partial(_is_tuple, option[len("tuple[") :].split(",")[0])
-    if option.startswith("dict["):
-        return lambda value: isinstance(value, dict)
-    return lambda _: True
+    options = [option.partition("[") for option in annotation.split(" | ")]
+    kinds = frozenset(kind for name, _, _ in options for kind in _KINDS.get(name, ()))
+    others = [(name, inner.split(",")[0]) for name, _, inner in options if name not in _KINDS]
+    return kinds, tuple(
+        partial(_is_tuple, inner) if name == "tuple" else lambda _: True for name, inner in others
+    )
 
 
 def _fits(value: Any, kinds: frozenset[type], others: tuple[_Check, ...]) -> bool:

@@ -48,7 +48,7 @@ class Command(NamedTuple):
 
 def argument(metavar: str, text: str, kind: Any = str, default: Any = ...) -> Option:
     """An argument of a command."""
-    return Option(metavar, text, type=kind, default=default, is_argument=True)
+    return Option(metavar, text, "Arguments", kind, default, is_argument=True)
 
 
 def switch(text: str, panel: str = "") -> Option:
@@ -194,8 +194,6 @@ class GroupedCommand(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in parameters:
             panel = getattr(parameter, "rich_help_panel", None) or other
-            if parameter.param_type_name == "argument":
-                panel = "Arguments"
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(panel, []).append(record)
         has_own = len(sections.get(other, ())) > 1  # besides --help
