@@ -14,7 +14,7 @@ from commbench.answers.history.document import RunsOfHistory, points_csv
 from commbench.answers.history.history import Trend, find_trend
 from commbench.answers.history.records import Added, HistoryRun, System
 from commbench.answers.history.store import HISTORY, History, Keep, open_history
-from commbench.api.runs import ignore, load_rows
+from commbench.api.runs import ignore, load_rows, require_some
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.case import Case
@@ -53,8 +53,7 @@ def add(
     incomplete or has no valid row, RecordsError where the history cannot be written.
     """
     added = []
-    if not runs:
-        raise UsageError("there is no run to add", "name at least one run")
+    require_some(runs, "add")
     with _open(db, is_written=True) as history:
         for given in runs:
             inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []
@@ -165,10 +164,8 @@ def _named(history: History, runs: Sequence[HistoryRun], name: str) -> list[Hist
 
 def _chosen(op: str | None, size: str | int | Sequence[int | str] | None, node: str | None) -> Keep:
     """What chooses series."""
-    operation, sizes = (
-        find_operation(op).name if op else "",
-        () if size is None else parse_size_list(size),
-    )
+    operation = find_operation(op).name if op else ""
+    sizes = () if size is None else parse_size_list(size)
 
     def keep(system: System, case: Case) -> bool:
         is_named = operation in ("", case.operation) and (not node or node == system.node)

@@ -143,6 +143,12 @@ def ignore(line: str) -> None:
     """Take no notice of a line."""
 
 
+def require_some(runs: Sequence[object], purpose: str) -> None:
+    """Raise UsageError where no run is named."""
+    if not runs:
+        raise UsageError(f"there is no run to {purpose}", "name at least one run")
+
+
 def texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
     is_one = isinstance(values, (str, int, float))
@@ -208,8 +214,7 @@ def frame(*runs: AnyRun, all_columns: bool = False) -> DataFrame:
     """
     from commbench.analysis.load import filled, join_frames
 
-    if not runs:
-        raise UsageError("there is no run to show", "name at least one run")
+    require_some(runs, "show")
     found = join_frames([load_rows(run) for run in runs])
     return found if all_columns else filled(found)
 
@@ -227,8 +232,7 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     from commbench.answers.sweep.result import load_sweep
 
     marked = None if peak is None else parse_peak(peak)
-    if not runs:
-        raise UsageError("there is no run to plot", "name at least one run")
+    require_some(runs, "plot")
     where = None if output is None else as_path("output", output)
     if len(runs) == 1 and isinstance(only := runs[0], (str, Path)) and find_sweep(str(only)):
         if marked:
