@@ -219,8 +219,7 @@ def check(
         raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
-        limits = {name: given[name] for name in LIMITS}
-        demands = {name: texts(values) for name, values in limits.items()}
+        demands = {name: texts(given[name]) for name in LIMITS}
         path = Path(rules) if rules else None
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     elif not all(isinstance(rule, Rule) for rule in rules):

@@ -91,14 +91,14 @@ def text_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
     return Table(title, columns, rows)
 
 
-def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:
+def facts_table(facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:
     """A table of facts: what each is, its value, and how it is computed."""
     columns = (
         Column("", itemgetter(0), TEXT),
         Column(value, itemgetter(1), TEXT, is_wrapped=True),
         Column("how it is computed", itemgetter(2), TEXT, 1, is_wrapped=True),
     )
-    return Table(title, columns, facts)
+    return Table("", columns, facts)
 
 
 def sources_section(sources: Sequence[str]) -> Section:
