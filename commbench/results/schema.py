@@ -342,8 +342,6 @@ class Run(NamedTuple):
     measurements: tuple[Measurement, ...]
     end: RunEnd | None
     """None where the run is still going, or was cut off."""
-    resumed: int = 0
-    """How many times it was resumed."""
     checked: bool = True
     """Whether all its lines have checksums; those of older schemas have none."""
     launches: int = 0
