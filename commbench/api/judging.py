@@ -59,7 +59,7 @@ def fleet(
     from commbench.answers.fleet.document import write_files
     from commbench.answers.fleet.fleet import judge_fleet
     from commbench.answers.fleet.nodes import expected_nodes, read_nodes, recorded_nodes
-    from commbench.answers.history.store import HISTORY, History
+    from commbench.answers.history.store import History
 
     chance, within = parse_tolerance(false_alarms), parse_tolerance(tolerance)
     if not 1e-9 <= chance <= 0.5:
@@ -69,7 +69,7 @@ def fleet(
     expected = expected_nodes(nodes)
     folder = None if output is None else empty_folder(Path(output))
     hints = ImportHints(ranks, op, dtype)
-    with History(Path(db or HISTORY)) if history or db else nullcontext() as kept:
+    with History(db) if history or db else nullcontext() as kept:
         read = read_nodes(runs, hints) if runs or not kept else recorded_nodes(kept)
         found = judge_fleet(read, expected, chance, within, kept)
     if kept and not runs:

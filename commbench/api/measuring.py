@@ -24,7 +24,7 @@ from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import RunListener as RunListener
 from commbench.runner.planning import find_rank_context, restored_process_state
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
-from commbench.validation import Annotation, as_path, readable
+from commbench.validation import Annotation, readable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -290,7 +290,7 @@ def replay_options(
             )
         parsed = parse_options({**defaults, **options}, *users)
         return replace(parsed, workload_values=workload_values(workload))
-    return parse_options({**defaults, **options, "workload": as_path("workload", workload)}, *users)
+    return parse_options({**defaults, **options, "workload": Path(workload)}, *users)
 
 
 @takes_options(REPLAY_OPTIONS, REPLAY_DEFAULTS)
