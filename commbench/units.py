@@ -14,12 +14,10 @@ from commbench.errors import UsageError, wrong_value
 GB = 1e9
 MICRO = 1e-6
 
-_UNITS = ("K", "M", "G", "T")
-_SUFFIXES = {"": 0, "B": 0}
-for _number, _unit in enumerate(_UNITS, 1):
-    _SUFFIXES |= {_unit: 10 * _number, f"{_unit}IB": 10 * _number}
+_SHIFTS = {"T": 40, "G": 30, "M": 20, "K": 10}
+"""The units of sizes as powers of 2."""
+_SUFFIXES = {"": 0, "B": 0, **_SHIFTS, **{f"{unit}IB": shift for unit, shift in _SHIFTS.items()}}
 _SIZE = re.compile(r"(\d{1,60}(?:\.\d{1,60})?)\s*([A-Za-z]*)", re.ASCII)
-_DECIMAL_SUFFIXES = {f"{unit}B": (unit, 1000**number) for number, unit in enumerate(_UNITS, 1)}
 _TIME = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-zµμ]*)")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 _PARAMETERS = re.compile(
@@ -43,9 +41,8 @@ def parse_size(text: str) -> int:
     if not match:
         raise wrong_value(text, "is not a size", "write bytes, or K, M, G: 8, 512, 1K, 1.5M, 1G")
     number, suffix = match[1], match[2].upper()
-    if suffix in _DECIMAL_SUFFIXES:
-        binary, thousands = _DECIMAL_SUFFIXES[suffix]
-        decimal = _fraction(number) * thousands
+    if suffix[1:] == "B" and (binary := suffix[0]) in _SHIFTS:
+        decimal = _fraction(number) * 1000 ** (_SHIFTS[binary] // 10)
         raise wrong_value(
             text,
             "could mean a power of 1000 or of 1024",
@@ -207,7 +204,7 @@ def format_bytes(size_bytes: int) -> str:
 
 def _scale(size_bytes: int) -> tuple[str, str]:
     """A number and K, M or G, where two decimals express the size exactly; else the bytes."""
-    for suffix, shift in (("T", 40), ("G", 30), ("M", 20), ("K", 10)):
+    for suffix, shift in _SHIFTS.items():
         whole, rest = divmod(size_bytes * 100, 1 << shift)
         if size_bytes >= 1 << shift and not rest:
             return f"{whole / 100:.2f}".rstrip("0").rstrip("."), suffix
@@ -217,11 +214,10 @@ def _scale(size_bytes: int) -> tuple[str, str]:
 def format_about(size_bytes: float, *ends: float) -> str:
     """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`; with the
     ends of an interval in the same unit: `270 KiB (210 … 340)`."""
-    units = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
-    unit, shift = next((u for u in units if size_bytes >= 1 << u[1]), ("B", 0))
+    unit, shift = next((u for u in _SHIFTS.items() if size_bytes >= 1 << u[1]), ("", 0))
     decimals = int(size_bytes < 10 << shift)
     value, *texts = (f"{each / (1 << shift):.{decimals}f}" for each in (size_bytes, *ends))
-    return f"{value} {unit}" + (f" ({' … '.join(texts)})" if ends else "")
+    return f"{value} {unit + 'i' * bool(unit)}B" + (f" ({' … '.join(texts)})" if ends else "")
 
 
 def seven_digits(value: float) -> float:

@@ -9,7 +9,6 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, Signature, signature
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike
-from pathlib import Path
 from reprlib import repr as shortened
 from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -38,6 +37,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "float": (int, float),
     "None": (type(None),),
+    "dict": (dict,),
 }
 
 
@@ -95,17 +95,12 @@ def texts_of(record: type) -> dict[str, str]:
 @cache
 def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[_Check, ...]]:
     """The plain types of an annotation, and checks for its other options."""
-    options = annotation.split(" | ")
-    kinds = frozenset(kind for option in options for kind in _KINDS.get(option, ()))
-    return kinds, tuple(_other_check(option) for option in options if option not in _KINDS)
-
-
-def _other_check(option: str) -> _Check:
-    if option.startswith("tuple["):
-        return partial(_is_tuple, option[len("tuple[") :].split(",")[0])
-    if option.startswith("dict["):
-        return lambda value: isinstance(value, dict)
-    return lambda _: True
+    options = [option.partition("[") for option in annotation.split(" | ")]
+    kinds = frozenset(kind for name, _, _ in options for kind in _KINDS.get(name, ()))
+    others = [(name, inner.split(",")[0]) for name, _, inner in options if name not in _KINDS]
+    return kinds, tuple(
+        partial(_is_tuple, inner) if name == "tuple" else lambda _: True for name, inner in others
+    )
 
 
 def _fits(value: Any, kinds: frozenset[type], others: tuple[_Check, ...]) -> bool:
@@ -209,7 +204,9 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         pairs = [*zip((*places, *[more] * len(given)), values, strict=False), *others.items()]
         for argument, value in pairs:
             kinds, about = str(annotations.get(argument, "Any")), f"; {lists} says what it is"
-            _require_type(argument, value, kinds, about)
+            allowed = _allowed(kinds)
+            if None not in allowed and not any(_is_a(value, each[0]) for each in allowed if each):
+                refuse_type(argument, value, kinds, about)
             if value is None and "None" not in (kinds_of := options.get(argument, "None")):
                 refuse_type(argument, value, kinds_of, about)
         try:
@@ -252,13 +249,7 @@ def _public_name(function: Callable[..., Any]) -> str:
     return f"commbench{inner}.{function.__qualname__}"
 
 
-def _require_type(name: str, value: Any, annotation: str, about: str = "") -> None:
-    allowed = _allowed(annotation)
-    if None not in allowed and not any(_is_a(value, each[0]) for each in allowed if each):
-        refuse_type(name, value, annotation, about)
-
-
-def refuse_type(name: str, value: Any, annotation: str, about: str = "") -> NoReturn:
+def refuse_type(name: str, value: Any, annotation: str, about: str) -> NoReturn:
     """Raise UsageError for a value that has none of the types of an annotation; the hint ends with
     what it is `about`."""
     *most, last = (each[1] for each in _allowed(annotation) if each and each[1])
@@ -291,12 +282,6 @@ def _is_a(value: Any, kind: Any) -> bool:
         return any(base.__name__ == kind for base in type(value).__mro__)
     is_bytes = kind is Sequence and isinstance(value, bytes)  # no list of anything
     return isinstance(value, kind) and not is_bytes
-
-
-def as_path(name: str, value: str | PathLike[str]) -> Path:
-    """The path that an argument gives; UsageError for what is none."""
-    _require_type(name, value, "str | Path")
-    return Path(value)
 
 
 public = cache(with_known_keywords)

@@ -59,7 +59,7 @@ RELATED = tuple(
     {*KEY, *chain(*_BETWEEN), "label", "status", "wrong", "count", "algbw_GBps", "busbw_GBps"}
 )
 """Columns that are checked with others."""
-_ROUNDING = 2e-6
+ROUNDING = 2e-6
 """The largest relative error of the product of two numbers of seven digits."""
 BLOCK = 128
 """Rows that are packed together. More take longer to parse: their fields do not fit into the
@@ -288,12 +288,12 @@ def _wrong_factor(row: Any) -> str:
     each = (row.count or 0) * dtypes.DTYPES[row.dtype].size_bytes if row.dtype else 0
     if each and blocks and size != each * blocks:
         return f"size_bytes {size} is not that of {row.count} {row.dtype} times {blocks}"
-    if algbw and row.time_s and not isclose(algbw * row.time_s, size, rel_tol=_ROUNDING):
+    if algbw and row.time_s and not isclose(algbw * row.time_s, size, rel_tol=ROUNDING):
         return f"algbw_GBps {algbw / GB:g} is not size_bytes over time_us"
     has_own = entry.block_counts or row.call  # an own call may have a factor of its own
     if algbw and busbw is not None and ranks and entry.busbw_factor and not has_own:
         factor = entry.busbw_factor(ranks)
-        if not isclose(busbw, algbw * factor, rel_tol=_ROUNDING):
+        if not isclose(busbw, algbw * factor, rel_tol=ROUNDING):
             return f"busbw_GBps {busbw / GB:g} is not algbw_GBps times {factor:g}"
     return ""
 

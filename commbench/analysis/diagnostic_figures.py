@@ -146,7 +146,8 @@ def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
 def gpu_clock_spread(row: ResultRow) -> float | None:
     """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
     batches = without_samples(row.measurement.batches)
-    return _spread([batch.clock_mhz for batch in batches if batch.clock_mhz])
+    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
+    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
 
 
 def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
@@ -155,10 +156,6 @@ def launch_spread(row: ResultRow, are_rounds: bool = False) -> float | None:
     medians, launches = row.launch_medians, row.header.plan.launches
     is_known = len(medians) > 1 and min(medians) and (len(medians) > launches) == are_rounds
     return stdev(map(log, medians)) if is_known else None
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    return max(values) / min(values) - 1 if len(values) > 1 and min(values) else None
 
 
 def ranks_per_core(header: RunHeader) -> float | None:

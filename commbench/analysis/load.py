@@ -19,7 +19,7 @@ from commbench.analysis.columns import (
     row_values,
     written_values,
 )
-from commbench.analysis.csv_file import read_results
+from commbench.analysis.csv_file import ROUNDING, read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UsageError, wrong_value
@@ -106,7 +106,6 @@ _LASTING = tuple(
     if name in (*takewhile("warnings".__ne__, COLUMNS), *KEY) and "_ci_" not in name
 )
 """Those whose values every version computes alike."""
-_ROUNDING = 2e-6
 
 
 def distinct_names(runs: Sequence[schema.Run | LoadedRun]) -> list[str]:
@@ -141,7 +140,7 @@ def _require_same_rows(run: schema.Run, beside: Path) -> None:
         for name, is_known, new, before in zip(names, known, *both, strict=False):
             if not is_known or new == before:
                 continue
-            if type(new) is type(before) is float and isclose(new, before, rel_tol=_ROUNDING):
+            if type(new) is type(before) is float and isclose(new, before, rel_tol=ROUNDING):
                 continue
             kept_text, found_text = (
                 "missing" if row is nothing else COLUMNS[name].as_written(value)

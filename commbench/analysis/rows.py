@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from commbench.analysis import diagnostic_figures, figures, nccl_log
 from commbench.analysis.statistics import Summary, cover_launches, median, summarise
@@ -28,7 +28,6 @@ from commbench.stats import Estimate, collect, ratio
 if TYPE_CHECKING:
     from commbench.analysis.diagnostics import Diagnostic
 
-_Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")
 """The dimensions in which other ways to the same result differ from the direct call."""
 ALONE_OR_NOT = ("concurrency", "group_ranks")
@@ -289,20 +288,15 @@ def make_rows(run: Run) -> tuple[ResultRow, ...]:
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows of a run, with what each takes from others: the direct call of the same bytes, the
     times of its groups alone, and the communication and the computation alone of an overlap."""
-    references: dict[_Key, ResultRow] = {}
-    parts: dict[_Key, ResultRow] = {}
-    alone: dict[_Key, dict[str, Estimate]] = {}
+    references = {row.case.key(*WAYS): row for row in rows if row.case.call_form.is_reference}
+    parts = {row.case.key(): row for row in rows if row.case.part}
+    alone: dict[tuple[object, ...], dict[str, Estimate]] = {}
     for row in rows:
-        case = row.measurement.case
-        if case.call_form.is_reference:
-            references[case.key(*WAYS)] = row
-        if case.part:
-            parts[case.key()] = row
-        if case.concurrency == ALONE:
-            alone.setdefault(case.key(*ALONE_OR_NOT), {}).update(row.group_times)
+        if row.case.concurrency == ALONE:
+            alone.setdefault(row.case.key(*ALONE_OR_NOT), {}).update(row.group_times)
     related = []
     for row in rows:
-        case = row.measurement.case
+        case = row.case
         found: dict[str, Any] = {}
         if not case.call_form.is_reference:
             found["reference"] = references.get(case.key(*WAYS))
@@ -317,12 +311,10 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
 
 def worst_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows; of the groups of a dimension that were measured alone only the slowest."""
-    worst: dict[tuple[object, ...], ResultRow] = {}
-    for row in rows:
-        before = worst.setdefault(row.measurement.case.key("group_ranks"), row)
-        if row.time and (not before.time or row.time.median > before.time.median):
-            worst[row.measurement.case.key("group_ranks")] = row
-    return tuple(worst.values())
+    groups = collect((row.case.key("group_ranks"), row) for row in rows)
+    return tuple(
+        max(own, key=lambda row: row.time.median if row.time else -1.0) for own in groups.values()
+    )
 
 
 def launches_of(measurement: Measurement) -> set[int]:

@@ -160,19 +160,14 @@ def summarise(
     )  # fmt: skip
 
 
-def median_ci(
-    batches: Sequence[Sequence[float]],
-    launches: Sequence[Sequence[float]] = (),
-    usual_spread: float = 0.0,
-) -> tuple[float | None, float | None]:
-    """The 95 % confidence interval of the median of samples that come in batches.
+def median_ci(batches: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """The 95 % confidence interval of the median of samples of one launch that come in batches.
 
     Where batches agree, it is bounded by the order statistics of quantile_ranks. Where they differ
     by more than chance, these move apart by the root of the design effect, at most to the extremes
-    (Woodruff, JASA 47, 1952). It covers the spread of several launches, each sorted. (None, None)
-    below 6 samples.
+    (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
     """
-    return _interval(batches, _weigh(batches, launches), launches, 0.5, usual_spread)[:2]
+    return _interval(batches, _weigh(batches, ()), (), 0.5, 0.0)[:2]
 
 
 def launch_half_width(

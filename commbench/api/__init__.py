@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from commbench.api import history, workload
     from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.judging import expect, expect_run, fleet, preflight
-    from commbench.api.measuring import measure, pairs, replay, run, run_options, soak
+    from commbench.api.measuring import measure, pairs, replay, run, soak
     from commbench.api.runs import AnyRun
     from commbench.api.sweeping import resume_sweep, run_sweep, sweep
     from commbench.runner.planning import plan_run
@@ -43,12 +43,11 @@ __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "list_runs",
     "load", "load_sweep", "measure", "pairs", "plan_run", "plot", "predict", "preflight", "replay",
-    "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
-    "workload",
+    "report", "resume_sweep", "run", "run_sweep", "smoke", "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.judging": ("expect", "expect_run", "fleet", "preflight"),
-    "api.measuring": ("measure", "pairs", "replay", "run", "run_options", "soak"),
+    "api.measuring": ("measure", "pairs", "replay", "run", "soak"),
     "runner.planning": ("plan_run",),
     "api.sweeping": ("resume_sweep", "run_sweep", "sweep"),
     "answers.sweep.result": ("load_sweep",),
@@ -220,8 +219,7 @@ def check(
         raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
-        limits = {name: given[name] for name in LIMITS}
-        demands = {name: texts(values) for name, values in limits.items()}
+        demands = {name: texts(given[name]) for name in LIMITS}
         path = Path(rules) if rules else None
         rules = select_rules(demands, path, against is not None, has_others=expect is not None)
     elif not all(isinstance(rule, Rule) for rule in rules):

@@ -15,7 +15,7 @@ from commbench.answers.cost.machine import WARNING, Machine, read_machine, write
 from commbench.answers.cost.predict import Projection, Request, project
 from commbench.answers.cost.selection import Source, fit_machine, parse_leave_out
 from commbench.answers.expect.curves import PUBLISHED, published_of
-from commbench.api.runs import hints_for, ignore, load_one_of, load_rows
+from commbench.api.runs import hints_for, ignore, load_one_of, load_rows, require_some
 from commbench.errors import UsageError, wrong_value
 from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
@@ -57,8 +57,7 @@ def fit_model(
     """
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
-    if not runs:
-        raise UsageError("there is no run to fit", "name at least one run")
+    require_some(runs, "fit")
     require_within("--ranks-per-node", ranks_per_node, 1, inf)
     files = [] if output is None else [Path(output), Path(output).with_suffix(".png")]
     for path in files:
@@ -190,8 +189,7 @@ def advise(
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
         tolerance=parse_tolerance(tolerance),
     )
-    if not runs:
-        raise UsageError("there is no run to read", "name at least one run")
+    require_some(runs, "read")
     if output is not None:
         from commbench.views.draw import require_ending
 

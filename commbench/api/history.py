@@ -14,7 +14,7 @@ from commbench.answers.history.document import RunsOfHistory, points_csv
 from commbench.answers.history.history import Trend, find_trend
 from commbench.answers.history.records import Added, HistoryRun, System
 from commbench.answers.history.store import HISTORY, History, Keep, open_history
-from commbench.api.runs import ignore, load_rows
+from commbench.api.runs import ignore, load_rows, require_some
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.case import Case
@@ -22,7 +22,7 @@ from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
 from commbench.runner.option import parse_size_list
 from commbench.units import format_sizes, parse_tolerance
-from commbench.validation import as_path, with_known_keywords
+from commbench.validation import with_known_keywords
 
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
@@ -32,10 +32,6 @@ __all__ = ["accept", "add", "export", "forget", "list_", "show"]
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def _open(db: str | Path | None, is_written: bool = False) -> History:
-    return History(as_path("db", db) if db else HISTORY, is_written)
 
 
 @with_known_keywords
@@ -53,9 +49,8 @@ def add(
     incomplete or has no valid row, RecordsError where the history cannot be written.
     """
     added = []
-    if not runs:
-        raise UsageError("there is no run to add", "name at least one run")
-    with _open(db, is_written=True) as history:
+    require_some(runs, "add")
+    with History(db, is_written=True) as history:
         for given in runs:
             inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []
             every: Sequence[AnyRun] = inner or [given]
@@ -76,7 +71,7 @@ def add(
 @with_known_keywords
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
     """The runs of a history, the newest first."""
-    with _open(db) as history:
+    with History(db) as history:
         runs, begins = history.runs(node or ""), history.accepted()
         accepted = {run.id for run in runs if run.placed == begins.get(run.system)}
         return RunsOfHistory(
@@ -99,7 +94,7 @@ def show(
     `tolerance` has no step. Raises UsageError where no row is chosen.
     """
     chosen, within = _chosen(op, size, node), parse_tolerance(tolerance)
-    with _open(db) as history:
+    with History(db) as history:
         found = find_trend(history, chosen, within)
         if not found.series:
             why = f"no row of {history.path} is chosen"
@@ -116,7 +111,7 @@ def export(
     db: str | Path | None = None,
 ) -> str:
     """All points of the rows that are chosen as `show` does, as CSV in SI units."""
-    with _open(db) as history:
+    with History(db) as history:
         return points_csv(history.series(_chosen(op, size, node)))
 
 
@@ -124,7 +119,7 @@ def export(
 def accept(run: str | int, *, db: str | Path | None = None) -> HistoryRun:
     """Let the usual level begin with a run, by its number or label: a check against the history
     compares with it and later runs of the same system. Returns the run."""
-    with _open(db) as history:
+    with History(db) as history:
         found = _named(history, history.runs(), str(run))
         if found[1:]:
             numbers = list_some([str(each.id) for each in found], 8)
@@ -143,7 +138,7 @@ def forget(
     """Remove runs from a history: by their number or label, or all of a `node`. Returns them."""
     if bool(runs) == bool(node):
         raise UsageError("forget takes either runs or one --node", "give one of both")
-    with _open(db) as history:
+    with History(db) as history:
         known = history.runs(node or "")
         found = {} if runs else {run.id: run for run in known}
         for name in map(str, runs):
@@ -165,10 +160,8 @@ def _named(history: History, runs: Sequence[HistoryRun], name: str) -> list[Hist
 
 def _chosen(op: str | None, size: str | int | Sequence[int | str] | None, node: str | None) -> Keep:
     """What chooses series."""
-    operation, sizes = (
-        find_operation(op).name if op else "",
-        () if size is None else parse_size_list(size),
-    )
+    operation = find_operation(op).name if op else ""
+    sizes = () if size is None else parse_size_list(size)
 
     def keep(system: System, case: Case) -> bool:
         is_named = operation in ("", case.operation) and (not node or node == system.node)

@@ -59,7 +59,7 @@ def fleet(
     from commbench.answers.fleet.document import write_files
     from commbench.answers.fleet.fleet import judge_fleet
     from commbench.answers.fleet.nodes import expected_nodes, read_nodes, recorded_nodes
-    from commbench.answers.history.store import HISTORY, History
+    from commbench.answers.history.store import History
 
     chance, within = parse_tolerance(false_alarms), parse_tolerance(tolerance)
     if not 1e-9 <= chance <= 0.5:
@@ -69,7 +69,7 @@ def fleet(
     expected = expected_nodes(nodes)
     folder = None if output is None else empty_folder(Path(output))
     hints = ImportHints(ranks, op, dtype)
-    with History(Path(db or HISTORY)) if history or db else nullcontext() as kept:
+    with History(db) if history or db else nullcontext() as kept:
         read = read_nodes(runs, hints) if runs or not kept else recorded_nodes(kept)
         found = judge_fleet(read, expected, chance, within, kept)
     if kept and not runs:
@@ -112,11 +112,10 @@ def preflight(
     from commbench.launch.hosts import allocated_hosts, find_starter
     from commbench.runner.jobs import parse_variables
 
-    for flag, value, low in (
-        ("--limit", limit, 30), ("--stage-limit", stage_limit, 5), ("--at-once", at_once, 1),
-        ("--nproc-per-node", nproc_per_node, 1),
-    ):  # fmt: skip
-        require_within(flag, value, low, 1_000_000)
+    require_within("--limit", limit, 30, 1_000_000)
+    require_within("--stage-limit", stage_limit, 5, 1_000_000)
+    require_within("--at-once", at_once, 1, 1_000_000)
+    require_within("--nproc-per-node", nproc_per_node, 1, 1_000_000)
     starter = find_starter(start)
     names = expected_nodes(hosts) or allocated_hosts()
     if not names:
@@ -177,8 +176,8 @@ def expect(
         )
     in_rack = model and model.connects and model.connects > links.LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
-    for name, number in (("--nodes", nodes), ("--gpus-per-node", per_node)):
-        require_within(name, number, 1, 1 << 20)
+    require_within("--nodes", nodes, 1, 1 << 20)
+    require_within("--gpus-per-node", per_node, 1, 1 << 20)
     if nodes * per_node < 2:
         raise UsageError("one rank communicates with nobody", "give --nodes or --gpus-per-node")
     fabric = links.make_fabric(model, links.parse_nics(nic, model) if nic else None)

@@ -21,9 +21,10 @@ from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
 from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
-from commbench.runner.planning import RunListener, find_rank_context, restored_process_state
+from commbench.runner.planning import RunListener as RunListener
+from commbench.runner.planning import find_rank_context, restored_process_state
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
-from commbench.validation import Annotation, as_path, readable
+from commbench.validation import Annotation, readable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,21 +95,13 @@ def takes_options(
     return describe
 
 
-class _Recorder:
+class _Recorder(RunListener):
     """Keeps the run that a session reports."""
 
     run: Run | None = None
 
-    def status(self, line: str) -> None:
-        pass
-
     def ended(self, run: schema.Run, error: CommbenchError | None) -> None:  # noqa: ARG002
         self.run = Run(*run)
-
-    def hung(self, error: CommbenchError) -> None:
-        from commbench.output.console import print_error
-
-        print_error(error.message, error.hint, error.details)
 
 
 @takes_options(is_explained=True)
@@ -297,7 +290,7 @@ def replay_options(
             )
         parsed = parse_options({**defaults, **options}, *users)
         return replace(parsed, workload_values=workload_values(workload))
-    return parse_options({**defaults, **options, "workload": as_path("workload", workload)}, *users)
+    return parse_options({**defaults, **options, "workload": Path(workload)}, *users)
 
 
 @takes_options(REPLAY_OPTIONS, REPLAY_DEFAULTS)

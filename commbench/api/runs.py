@@ -14,7 +14,7 @@ from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import as_path, choose
+from commbench.validation import choose
 from commbench.views import formats
 from commbench.views.formats import HTML, OWN_PAGE, VIEW_OF_DOCUMENT, Result, View, choose_format
 
@@ -143,6 +143,12 @@ def ignore(line: str) -> None:
     """Take no notice of a line."""
 
 
+def require_some(runs: Sequence[object], purpose: str) -> None:
+    """Raise UsageError where no run is named."""
+    if not runs:
+        raise UsageError(f"there is no run to {purpose}", "name at least one run")
+
+
 def texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
     is_one = isinstance(values, (str, int, float))
@@ -208,8 +214,7 @@ def frame(*runs: AnyRun, all_columns: bool = False) -> DataFrame:
     """
     from commbench.analysis.load import filled, join_frames
 
-    if not runs:
-        raise UsageError("there is no run to show", "name at least one run")
+    require_some(runs, "show")
     found = join_frames([load_rows(run) for run in runs])
     return found if all_columns else filled(found)
 
@@ -227,9 +232,8 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     from commbench.answers.sweep.result import load_sweep
 
     marked = None if peak is None else parse_peak(peak)
-    if not runs:
-        raise UsageError("there is no run to plot", "name at least one run")
-    where = None if output is None else as_path("output", output)
+    require_some(runs, "plot")
+    where = None if output is None else Path(output)
     if len(runs) == 1 and isinstance(only := runs[0], (str, Path)) and find_sweep(str(only)):
         if marked:
             raise UsageError(f"{only} is a sweep, which has no --peak", "leave out --peak")
@@ -251,7 +255,7 @@ def export(
     new file, whose ending chooses the format (.csv, .json, .md, .parquet, .prom) unless it is
     given; without both it is csv. Raises RecordsError where the file exists.
     """
-    where = None if output is None else as_path("output", output)
+    where = None if output is None else Path(output)
     parts = [*export_parts(run, format, where, notify)]
     content: str | bytes = parts[0] if len(parts) == 1 else "".join(parts)
     if where is not None:
@@ -298,7 +302,7 @@ def import_results(
     found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
     folder = run_folder.create_folder(
-        as_path("output", output) if output else run_folder.new_folder(as_label(header.label))
+        Path(output) if output else run_folder.new_folder(as_label(header.label))
     )
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
@@ -367,7 +371,7 @@ def report(
     from commbench.answers.report import find_contents, make_document
     from commbench.api import compare
 
-    where = None if output is None else as_path("output", output)
+    where = None if output is None else Path(output)
     texts = {ending: name for ending, name in formats.ENDINGS.items() if name != formats.JSON}
     format = choose_format(format, where, HTML, texts)
     VIEW_OF_DOCUMENT.require(format)

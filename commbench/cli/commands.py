@@ -48,7 +48,7 @@ class Command(NamedTuple):
 
 def argument(metavar: str, text: str, kind: Any = str, default: Any = ...) -> Option:
     """An argument of a command."""
-    return Option(metavar, text, type=kind, default=default, is_argument=True)
+    return Option(metavar, text, "Arguments", kind, default, is_argument=True)
 
 
 def switch(text: str, panel: str = "") -> Option:
@@ -194,8 +194,6 @@ class GroupedCommand(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in parameters:
             panel = getattr(parameter, "rich_help_panel", None) or other
-            if parameter.param_type_name == "argument":
-                panel = "Arguments"
             if record := parameter.get_help_record(ctx):
                 sections.setdefault(panel, []).append(record)
         has_own = len(sections.get(other, ())) > 1  # besides --help
@@ -263,16 +261,10 @@ def make_function(name: str) -> Callable[..., None]:
         python = inspect.signature(getattr(import_module(of or "commbench.api"), api_name))
         known = {**python.parameters, **known}
     options = entry.all_options()
-    made = {key: _declare(key, option, known.get(key)) for key, option in options.items()}
+    parameters = [_declare(key, option, known.get(key)) for key, option in options.items()]
     if "context" in own:
-        made["context"] = (typer.Context, ...)
-    parameters = [
-        inspect.Parameter(
-            key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
-            default=inspect.Parameter.empty if default is ... else default,
-        )
-        for key, (annotation, default) in made.items()
-    ]  # fmt: skip
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("context", kind, annotation=typer.Context))
     function.__name__, function.__doc__ = carry_out.__name__, carry_out.__doc__
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
@@ -299,9 +291,9 @@ def _shown_by(
     return partial(show, view, format_=format, output=output, is_verbose=bool(verbose), **files)
 
 
-def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tuple[Any, Any]:
-    """What declares an option or an argument to Typer, and its default. An option of `commbench
-    run` has none: what is not given is left out."""
+def _declare(name: str, option: Option, python: inspect.Parameter | None) -> inspect.Parameter:
+    """The parameter that declares an option or an argument to Typer. An option of `commbench run`
+    has no default: what is not given is left out."""
     is_of_run, kind = bool(option.name), option.type
     if kind is None:
         assert python, f"{name} is no parameter of the Python function, and has no type"
@@ -326,7 +318,12 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tup
         rich_help_panel=option.group or None,
         readable=False,  # what opens a file says what is wrong with it
     )  # fmt: skip
-    return Annotated[kind | None if default is None else kind, declaration], default
+    if default is ...:
+        default = inspect.Parameter.empty
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default,
+        annotation=Annotated[kind | None if default is None else kind, declaration],
+    )  # fmt: skip
 
 
 def _join(values: dict[str, Any], options: Mapping[str, Option]) -> None:

@@ -62,21 +62,20 @@ def compare(
         show(Comparisons(comparisons), format_=format, output=page)
     for file in drawn:
         (print_result if picture else print_status)(file)
-    if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
+    if not fail_if_slower:
+        return
+    alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
+    if any(comparison.is_slower for comparison in comparisons):
         slower = sum(len(comparison.confirmed(SLOWER)) for comparison in comparisons)
         what = f"{slower} {'row is' if slower == 1 else 'rows are'}" if slower else "sizes are"
-        alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
         for_all = ", with 95 % for all together" * (alone > slower > 0)
         print_status(f"{what} slower than in {comparisons[0].a.name}{for_all}")
         raise typer.Exit(1)
-    if fail_if_slower:
-        waited = sum(comparison.waited for comparison in comparisons)
-        alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
-        found = {"ranks waited for a core": waited, "slower, but not for all rows together,": alone}
-        why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
-        if why:
-            print_status(f"no verdict: {'; '.join(why)}")
-            raise typer.Exit(NO_VERDICT_REACHED)
+    waited = sum(comparison.waited for comparison in comparisons)
+    found = {"ranks waited for a core": waited, "slower, but not for all rows together,": alone}
+    if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
+        print_status(f"no verdict: {'; '.join(why)}")
+        raise typer.Exit(NO_VERDICT_REACHED)
 
 
 def check(show: Show, run: str, **given: Any) -> None:

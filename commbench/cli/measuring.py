@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from commbench import api
-from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
+from commbench.api import measuring
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
@@ -57,12 +57,12 @@ def init(context: typer.Context, **_: object) -> None:
     lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
     format_ = context.params.get("format") or "text"
     VIEW.require(format_)
-    every = init_options(**lists, **given_options(context))
+    every = measuring.init_options(**lists, **given_options(context))
     if context.params.get("dry_run"):
         for options in every:
             print_plan(options)
         return
-    found = (api.run_options(options, _InitPrinter(options)) for options in every)
+    found = (measuring.run_options(options, _InitPrinter(options)) for options in every)
     if runs := [run for run in found if run]:
         show(VIEW, StartUps(runs), format_)
 
@@ -84,7 +84,7 @@ def pairs(context: typer.Context, **_: object) -> None:
     commbench pairs --pairs 0-5,5-0                      one pair, both directions
     """
     is_quick = context.params.pop("quick")
-    _carry_out(pairs_options(is_quick=is_quick, **given_options(context)))
+    _carry_out(measuring.pairs_options(is_quick=is_quick, **given_options(context)))
 
 
 def replay(context: typer.Context, **_: object) -> None:
@@ -101,7 +101,7 @@ def replay(context: typer.Context, **_: object) -> None:
     commbench replay step.json --fit shrink --nproc-per-node 2
     commbench replay step.json --peak 400Gbit/s      what the network allows
     """
-    _carry_out(replay_options(**given_options(context)))
+    _carry_out(measuring.replay_options(**given_options(context)))
 
 
 def soak(context: typer.Context, tolerance: str | None, **_: object) -> None:
@@ -119,7 +119,7 @@ def soak(context: typer.Context, tolerance: str | None, **_: object) -> None:
     """
     within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
     given = {name: value for name, value in given_options(context).items() if name != "tolerance"}
-    _carry_out(soak_options(**given), within)
+    _carry_out(measuring.soak_options(**given), within)
 
 
 def _carry_out(options: RunOptions, tolerance: float | None = None) -> None:
@@ -127,12 +127,12 @@ def _carry_out(options: RunOptions, tolerance: float | None = None) -> None:
     if options.dry_run:
         print_plan(options)
         return
-    recorded = api.run_options(options, RunPrinter(options, tolerance))
+    recorded = measuring.run_options(options, RunPrinter(options, tolerance))
     if recorded and recorded.header.plan.is_soak and recorded.soak(tolerance).exit_code:
         raise typer.Exit(GATE_FAILS)
 
 
-class RunPrinter:
+class RunPrinter(measuring.RunListener):
     """Prints the messages of a run: the table on standard output, the rest on standard error."""
 
     def __init__(self, options: RunOptions, tolerance: float | None = None) -> None:
@@ -154,9 +154,6 @@ class RunPrinter:
             )  # fmt: skip
             format_ = "text" if error else options.format
             show(VIEW, shown, format_, is_verbose=options.verbose)
-
-    def hung(self, error: CommbenchError) -> None:
-        print_error(error.message, error.hint, error.details)
 
 
 def print_plan(options: RunOptions, runs: int = 1) -> None:

@@ -85,11 +85,13 @@ def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, Opti
     return changed | {name: RUN_OPTIONS[name] for name in names if name not in changed}
 
 
-def _varied() -> str:
+def of_sweep() -> Mapping[str, Option]:
+    """The options of `commbench sweep`."""
     from commbench.runner.run_options import VARIED_OPTIONS
 
     options = ", ".join(VARIED_OPTIONS)
-    return f"Option of `commbench run` and its values: {options}; or python: virtual environments."
+    text = f"Option of `commbench run` and its values: {options}; or python: virtual environments."
+    return SWEEP | {"vary": SWEEP["vary"]._replace(help=text)}
 
 
 SWEEP = {
@@ -98,7 +100,7 @@ SWEEP = {
         "variables: every combination is measured. NAME:=VALUE is one value, commas included.",
         type=list[str],
     ),
-    "vary": Option("OPTION=V,V", _varied, type=list[str]),
+    "vary": Option("OPTION=V,V", "", type=list[str]),
     "rounds": Option("N", "Measure each setting N times; use 3 or more."),
     "tolerance": Option("PART", "Smaller differences count as ties.  [default: 5%]", type=str),
     "label": Option("NAME", "Name of the sweep."),
@@ -274,7 +276,7 @@ COMMANDS = {
     "pairs": Command("measuring", of_pairs),
     "soak": Command("measuring", of_soak),
     "init": Command("measuring", of_init),
-    "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
+    "sweep": Command("measuring", of_sweep, ("sweep",), "answers.sweep.document", BESIDE_OWN),
     "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke"),
     "preflight": Command(
         "measuring", PREFLIGHT, ("preflight",), "answers.preflight.document", AFTER_DASHES

@@ -152,22 +152,19 @@ class WorkLines(ProgressListener):
 class SoakStatus:
     """What a soak has found so far, for the line that shows its progress."""
 
-    def __init__(
-        self, before_s: float, most_s: float | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, before_s: float, most_s: float | None) -> None:
         """`before_s` of `most_s` seconds had passed before the first text."""
-        self.wrong = 0
-        self._clock, self._before_s, self._most_s = clock, before_s, most_s
+        self.wrong = self.cycle = 0
+        self._before_s, self._most_s = before_s, most_s
         self._started: float | None = None
-        self.cycle = 0
 
     @property
     def text(self) -> str:
         """`120 of 3600 s, cycle 12, 0 wrong`."""
         total = f" of {self._most_s:.0f}" if self._most_s else ""
         if self._started is None:
-            self._started = self._clock() - self._before_s
-        elapsed_s = self._clock() - self._started
+            self._started = time.monotonic() - self._before_s
+        elapsed_s = time.monotonic() - self._started
         return f"{elapsed_s:.0f}{total} s, cycle {self.cycle}, {self.wrong} wrong"
 
 

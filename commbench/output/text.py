@@ -27,10 +27,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
 
     Columns are right-aligned, except those whose heading is in `left` (comma-separated).
     """
-    depth = max(heading.count("\n") for heading in headings) + 1
-    heads = [["", *heading.split("\n")][-depth:] for heading in headings]
-    heads = [[""] * (depth - len(head)) + head for head in heads]
-    lines = [list(line) for line in zip(*heads, strict=True)]
+    heads = [heading.split("\n") for heading in headings]
+    depth = max(map(len, heads))
+    lines = [*zip(*([""] * (depth - len(head)) + head for head in heads), strict=True)]
     body = [[clean(cell) for cell in row] for row in rows]
     widths = [max(map(width, column)) for column in zip(*lines, *body, strict=True)]
     to_left = [heading in left.split(",") for heading in headings]

@@ -1,4 +1,4 @@
-"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.UPGRADES`."""
+"""Reads run.jsonl into a Run. Lines of older schemas are upgraded first, by `schema.upgraded`."""
 
 from __future__ import annotations
 
@@ -138,7 +138,6 @@ class JournalReader:
         self.end: schema.RunEnd | None = None
         self.launch = 0
         self.finished: set[int] = set()
-        self.resumed = 0
         self.checked = True
         self.launches = 0
         self._cases: tuple[Case, ...] = ()
@@ -232,7 +231,6 @@ class JournalReader:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
         self._starts.setdefault(header.launch, header.started)
-        self.resumed += header.resumed
         self._restarts += [(header.soaked_s, header.started)] * header.resumed
         self.end = None
 
@@ -331,7 +329,7 @@ class JournalReader:
             for i, m in found
         )
         return Run(
-            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
+            path, self.header, measurements, self.end, self.checked, self.launches,
             tuple(self._checks), tuple(self._restarts), tuple(filter(None, self._starts.values())),
         )  # fmt: skip
 
@@ -365,10 +363,7 @@ def _parse(
             f"{journal} was written by a newer commbench: its schema is {brief(version)}",
             f"this one reads schemas up to {SCHEMA}; upgrade commbench",
         )
-    upgraded: dict[str, Any] = values
-    for older in range(version, SCHEMA):
-        upgraded = schema.UPGRADES[older](upgraded)
-    return version, upgraded
+    return version, schema.upgraded(values, version)
 
 
 def _reject_constant(name: str) -> float:

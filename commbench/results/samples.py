@@ -17,6 +17,7 @@ from typing import Any
 
 from commbench.results.records import Check, WrongElement
 from commbench.results.schema import OK, WRONG, Batch, Measurement, RankTimes, Run
+from commbench.stats import np
 
 MANY = 20_000
 """From here on numpy sorts faster, although it has to be imported."""
@@ -71,25 +72,16 @@ def _sorted(batches: SamplesOfBatches) -> array[float]:
 
 
 def _sort(whole: array[float]) -> array[float]:
-    import numpy
-
-    numpy.frombuffer(whole).sort()
+    np.frombuffer(whole).sort()
     return whole
 
 
 def are_durations(samples: Sequence[float]) -> bool:
     """Whether numbers are within the limits of durations; false for none."""
-    low, high = (min(samples), max(samples)) if len(samples) < MANY else _ends(samples)
-    if not high <= LONGEST_S:
+    least, most = (np.min, np.max) if len(samples) >= MANY else (min, max)
+    if not most(samples) <= LONGEST_S:
         return False
-    return low >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in samples)
-
-
-def _ends(samples: Sequence[float]) -> tuple[float, float]:
-    import numpy
-
-    whole = numpy.frombuffer(samples)  # type: ignore[call-overload]
-    return whole.min(), whole.max()
+    return least(samples) >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in samples)
 
 
 def concatenated(batches: Sequence[Sequence[float]]) -> array[float]:

@@ -28,22 +28,20 @@ CHECKED_SINCE = 3
 """The first schema whose lines have checksums."""
 
 
-def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
+def upgraded(line: dict[str, Any], version: int) -> dict[str, Any]:
+    """A line of that schema in the form of the newest. Lines of schemas 2 and 3 have it; what they
+    have of each rank in a batch is added up as it is read."""
+    if version > 1:
+        return line
     if line.get("kind") == "visit":
         return line | {"kind": "batch"}
     renamed = {"visits": "batches", "hops": "link_probes"}
     return {renamed.get(name, name): value for name, value in line.items()}
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: _upgrade_from_1,
-    2: lambda line: line,
-    3: lambda line: line,  # what it has of each rank in a batch is added up as it is read
-}
-"""For each older version, the function that upgrades one of its lines to the next version."""
-
 OK, WRONG, FAILED = "ok", "wrong", "failed"
-STATUSES = (OK, WRONG, FAILED, UNSUPPORTED, SKIPPED)
+STATUSES = (OK, SKIPPED, UNSUPPORTED, FAILED, WRONG)
+"""Of a case, from the best to the worst."""
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
 PRECISION = "precision"
@@ -306,15 +304,12 @@ class Measurement(NamedTuple):
         return tuple(chain.from_iterable(batch.samples_s for batch in self.batches))
 
 
-_SEVERITY = {OK: 0, SKIPPED: 1, UNSUPPORTED: 2, FAILED: 3, WRONG: 4}
-
-
 def worse_outcome(earlier: Measurement | None, later: Measurement) -> Measurement:
     """The measurement with the worse status of a case's two launches, the later of equal ones; with
     the numerics of both."""
     if earlier is None:
         return later
-    worse = max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
+    worse = max(later, earlier, key=lambda measurement: STATUSES.index(measurement.status))
     return worse._replace(numerics=earlier.numerics + later.numerics)
 
 
@@ -347,8 +342,6 @@ class Run(NamedTuple):
     measurements: tuple[Measurement, ...]
     end: RunEnd | None
     """None where the run is still going, or was cut off."""
-    resumed: int = 0
-    """How many times it was resumed."""
     checked: bool = True
     """Whether all its lines have checksums; those of older schemas have none."""
     launches: int = 0

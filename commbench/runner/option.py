@@ -40,8 +40,7 @@ class Option(NamedTuple):
     """An option of a command, or an argument; most fields are for those of `commbench run` only."""
 
     metavar: str
-    help: str | Callable[[], str]
-    """Or what makes it, where that takes long to import."""
+    help: str
     group: str = ""
     """The heading under which the help lists it."""
     type: Any = None
@@ -110,8 +109,7 @@ class Option(NamedTuple):
             text = self.flag
         elif not text and self.default is not False and self.default not in (None, "", (), ...):
             text = value_text(self.default)
-        about = self.help() if callable(self.help) else self.help
-        return about if text in _TELLS_NOTHING else f"{about}  [default: {text}]"
+        return self.help if text in _TELLS_NOTHING else f"{self.help}  [default: {text}]"
 
     def argument(self, value: Any) -> str:
         """The option with its value as one word of a command line."""

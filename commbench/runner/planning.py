@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from commbench.errors import INTERRUPTIONS, CommbenchError, UsageError
 from commbench.launch import devices
@@ -25,8 +25,9 @@ from commbench.units import format_count
 from commbench.worker.entrypoint import RankContext
 
 
-class RunListener(Protocol):
-    """Receives the messages of a run, but not its progress: rank 0 shows that."""
+class RunListener:
+    """Receives the messages of a run, but not its progress: rank 0 shows that. This one takes no
+    notice of them, and prints the last one."""
 
     def status(self, line: str) -> None:
         """One line about what happens now."""
@@ -36,6 +37,9 @@ class RunListener(Protocol):
 
     def hung(self, error: CommbenchError) -> None:
         """All ranks hang, this one too; called by another thread, before this process is ended."""
+        from commbench.output.console import print_error
+
+        print_error(error.message, error.hint, error.details)
 
 
 class PlannedRun(NamedTuple):

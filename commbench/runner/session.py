@@ -91,7 +91,7 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
 def _open_history(db: Path | None) -> History:
     from commbench.answers.history import store
 
-    return store.History(db or store.HISTORY, is_written=True)
+    return store.History(db, is_written=True)
 
 
 def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from commbench.output.text import align_decimals
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.views.cells import NUMBER, TEXT, Column
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ def text_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
     return Table(title, columns, rows)
 
 
-def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:
+def facts_table(facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:
     """A table of facts: what each is, its value, and how it is computed."""
     columns = (
         Column("", itemgetter(0), TEXT),
         Column(value, itemgetter(1), TEXT, is_wrapped=True),
         Column("how it is computed", itemgetter(2), TEXT, 1, is_wrapped=True),
     )
-    return Table(title, columns, facts)
+    return Table("", columns, facts)
 
 
 def sources_section(sources: Sequence[str]) -> Section:
@@ -196,10 +196,8 @@ def summarise(
     worst = sorted(rows, key=badness, reverse=True)[:WORST]
     if table.label:  # a line for each label, not for each row
         worst.sort(key=rows.index)
-    kinds: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        kind = table.label(row) if table.label else ""
-        kinds.setdefault((kind, *(column.of(row) for column in alike)), []).append(row)
+    label_of = table.label or (lambda _: "")
+    kinds = collect(((label_of(row), *(column.of(row) for column in alike)), row) for row in rows)
     columns = [column._replace(of=partial(_of_first, column.of)) for column in alike]
     columns.append(Column(things, len, NUMBER))
     columns += [

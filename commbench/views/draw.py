@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.results.files import is_file, is_folder, make_folder, unused_path, write_new
+from commbench.stats import np
 from commbench.units import format_count
 from commbench.views import draw_curves, formats
 from commbench.views import pictures as plot
@@ -279,7 +280,6 @@ def lay_out_cells(picture: plot.Picture, width: float) -> plot.Layout:
 
 def _draw_cells(axes: Axes, panel: plot.HeatMap, wide: float) -> None:
     """The cells, their texts, the separators and the frames."""
-    import numpy
     from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
@@ -287,7 +287,7 @@ def _draw_cells(axes: Axes, panel: plot.HeatMap, wide: float) -> None:
     colours = colormaps[panel.colours]
     longest = max(len(cell.text) for cell in panel.cells.values())
     points = min(plot.SMALL, wide * 72 * 0.8 / (0.62 * max(1, longest)))
-    image = numpy.zeros((rows, columns, 4))
+    image = np.zeros((rows, columns, 4))
     axes.add_patch(Rectangle((0, 0), columns, rows, zorder=0.5, **plot.HATCHED))
     for (row, column), cell in panel.cells.items():
         image[row, column] = 1.0 if cell.shade is None else colours(cell.shade)

@@ -101,7 +101,7 @@ class Recorder(RunCollector):
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
             self.soaked_s = round(samples.soaked_s(run), 6) if header.plan.is_soak else 0.0
-            if run.starts and not (header.resumed or run.resumed):
+            if run.starts and not (header.resumed or run.restarts):
                 last, now = map(datetime.fromisoformat, (run.starts[-1], header.started))
                 before_s = (now - last).total_seconds()
             header = header._replace(soaked_s=self.soaked_s)

@@ -233,13 +233,13 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
     assert median_ci([together(launches)]) == (1.0, 1.0)
     wide = [[*launch, 0.5, 2.0] for launch in launches]
     factor = exp(2.447 * 0.02)  # as in the table above
-    assert median_ci([together(wide)], wide, 0.04) == pytest.approx((1 / factor, factor), rel=1e-3)
+    found = summarise([together(wide)], wide, 0.04)
+    assert (found.low, found.high) == pytest.approx((1 / factor, factor), rel=1e-3)
     # Beyond all samples only as far as launches that agree would need.
-    low, high = median_ci([together(launches)], launches, 0.04)
-    factor = exp(2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3))
-    assert (low, high) == (pytest.approx(1 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3))
     summary = summarise([together(launches)], launches, 0.04)
-    assert (summary.low, summary.high, summary.design_effect) == (low, high, 1)
+    factor = exp(2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3))
+    assert (summary.low, summary.high) == pytest.approx((1 / factor, factor), rel=1e-3)
+    assert summary.design_effect == 1
     # The 5th percentile is 0.98 in all, and each launch has its own: their mean is 1.
     assert (summary.p5_low, summary.p5_high) == (
         pytest.approx(0.98 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3),
@@ -282,11 +282,12 @@ def test_launches_never_narrow_an_interval_and_a_single_one_has_the_usual_spread
     batches = [[0.5] * 5 + [1.5] * 5] * 4
     plain = median_ci(batches)
     assert plain == (0.5, 1.5)
-    assert median_ci(batches, [together(batches)], 0.04) == plain
+    assert summarise(batches, [together(batches)], 0.04).estimate.ends == plain
     usual = exp(launch_half_width([0.0], 0.04))
-    assert median_ci([[1.0] * 40], [[1.0] * 40], 0.04) == pytest.approx((1 / usual, usual))
+    single = summarise([[1.0] * 40], [[1.0] * 40], 0.04)
+    assert single.estimate.ends == pytest.approx((1 / usual, usual))
     alike = [together(batches[:2]), together(batches[2:])]
-    assert median_ci(batches, alike, 0.04) == plain
+    assert summarise(batches, alike, 0.04).estimate.ends == plain
 
 
 def coverage(
@@ -310,7 +311,8 @@ def coverage(
         found = numpy.exp(0.2 * chance.standard_normal((launches, batches, iterations)) + shift)
         by_batch = found.reshape(-1, iterations).tolist()
         by_launch = numpy.sort(found.reshape(launches, -1)).tolist()
-        low, high = median_ci(by_batch, by_launch, spread if usual is None else usual)
+        known = summarise(by_batch, by_launch, spread if usual is None else usual)
+        low, high = known.low, known.high
         ours += (low or 2) <= 1 <= (high or 0)
         low, high = median_interval(together(by_batch))
         plain += (low or 2) <= 1 <= (high or 0)

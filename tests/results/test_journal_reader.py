@@ -362,7 +362,7 @@ def test_what_a_later_process_appends_is_checked_with_what_was_there(tmp_path: P
     record(journal, *measurements)
     journal.end(RunEnd("complete"))
     run = read_run(tmp_path)
-    assert (run.checked, run.incomplete, run.resumed) == (True, "", 1)
+    assert (run.checked, run.incomplete, len(run.restarts)) == (True, "", 1)
     path.write_bytes(path.read_bytes().replace(b"samples_s", b"samples_S", 1))
     with pytest.raises(RecordsError, match="line 2, is damaged: its checksum"):
         read_run(tmp_path)

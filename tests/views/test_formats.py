@@ -230,7 +230,7 @@ def test_a_terminal_lists_few_rows_and_all_where_all_are_asked_for() -> None:
 def test_of_two_wrapped_columns_the_less_important_one_is_narrower() -> None:
     rate = "2.08 GB/s (1.69 … 2.30 GB/s)"
     how = "as long as it takes to say " * 4
-    (text,) = blocks_text([doc.facts_table("", [("t of twice the ranks", rate, how)])])
+    (text,) = blocks_text([doc.facts_table([("t of twice the ranks", rate, how)])])
     lines = text.splitlines()
     assert len(lines) == 2 + 5 and rate in text and max(map(len, lines)) <= 80
 
@@ -238,7 +238,7 @@ def test_of_two_wrapped_columns_the_less_important_one_is_narrower() -> None:
 def test_wrapped_cells_are_as_wide_as_the_terminal_and_no_unit_is_divided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    facts = doc.facts_table("", [("a", "b", "12 GB/s or more of it " * 12)])
+    facts = doc.facts_table([("a", "b", "12 GB/s or more of it " * 12)])
     for columns in (80, 110):
         monkeypatch.setenv("COLUMNS", str(columns))
         (text,) = blocks_text([facts])

@@ -616,6 +616,6 @@ def test_an_interval_at_which_sampling_stops_covers_the_true_median(
                 logs += shift + effect * chance.standard_normal()
                 batches_.append((call_s * numpy.exp(logs)).tolist())
         every = [*chain.from_iterable(launches)]
-        low, high = median_ci(every, [sorted(chain.from_iterable(own)) for own in launches], 0.04)
-        held += (low or 0.0) <= call_s <= (high or 0.0)
+        found = summarise(every, [sorted(chain.from_iterable(own)) for own in launches], 0.04)
+        held += (found.low or 0.0) <= call_s <= (found.high or 0.0)
     assert held >= 0.9 * rows

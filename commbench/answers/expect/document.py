@@ -162,7 +162,7 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     demanded = (one.threshold.source for one in answer.demands)
     sources = [*dict.fromkeys([*found.sources, *demanded])]
     blocks: list[Block] = [
-        facts_table("", [*_limits(found)], "bandwidth"),
+        facts_table([*_limits(found)], "bandwidth"),
         _figures(found, sources),
         _demands(answer, sources),
         *[sources_section(sources)] * bool(sources),

@@ -255,7 +255,7 @@ def document(found: Explanation) -> Document:
             facts = [fact for fact in each.facts if fact.unit != known.FIGURE]
             rows = [(f.name, _WRITERS[f.unit](f.value), f.how) for f in facts]
             warned = Facts([(f.name, f.how) for f in each.facts if f.unit == known.FIGURE])
-            told: list[Any] = [facts_table("", rows), *([warned] if warned.pairs else [])]
+            told: list[Any] = [facts_table(rows), *([warned] if warned.pairs else [])]
             blocks += told if is_one else [Section(_title(each), told)]
     if found.name:
         timings = {each.row.case.timing: row_names.describe_time(each.row) for each in found.rows}

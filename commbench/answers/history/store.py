@@ -91,8 +91,9 @@ class History:
     `is_written` it is made where it does not exist, when the first run is added; a folder that does
     not exist, or cannot be written, is an error before that. Only results/ is made."""
 
-    def __init__(self, path: Path = HISTORY, is_written: bool = False) -> None:
-        self.path, self._is_written = path, is_written
+    def __init__(self, db: str | Path | None = None, is_written: bool = False) -> None:
+        path = self.path = Path(db or HISTORY)
+        self._is_written = is_written
         self._opened: sqlite3.Connection | None = None
         if path_exists(path):
             if why := why_unreadable(path):

@@ -257,8 +257,8 @@ def _status(shown: ShownRun) -> Iterator[str]:
         yield _measured(run)
     if run.header.gpu_shared:
         yield GPU_SHARED
-    if run.resumed:
-        times = "once" if run.resumed == 1 else f"{run.resumed} times"
+    if run.restarts:
+        times = "once" if len(run.restarts) == 1 else f"{len(run.restarts)} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
 

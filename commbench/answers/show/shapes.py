@@ -245,7 +245,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
     "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
     "_per_s": cells.bandwidth_with_interval_text,
-    "_s": lambda found: cells.time_text(found) + cells.in_brackets(cells.time_interval_text(found)),
+    "_s": cells.time_with_interval_text,
 }  # fmt: skip
 """How figures are written, by the end of their names."""
 SHAPES: dict[str, Shape] = {
