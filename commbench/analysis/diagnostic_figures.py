@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
@@ -57,9 +57,8 @@ class Interference(NamedTuple):
     stalled_share: float | None
     """Share of the iterations that are stalled."""
     queued_share: float | None
-    """The part of a batch's time for which a thread of its worst rank waited for a processor: the
-    mean over batches, weighted by iterations like the median time, so that one long stall does not
-    decide it. It is at most 1 in each, although old journals have the sum over threads."""
+    """The part of a batch's time, at most 1, for which a thread of its worst rank waited for a
+    processor: the mean over batches, weighted by iterations, so that no long stall decides it."""
     switches_per_iteration: float | None
     throttled_share: float | None
     stolen_share: float | None
@@ -89,12 +88,9 @@ def find_interference(
         """The mean part of a batch's time, weighted by iterations."""
         if not known(field) or not elapsed or not iterations:
             return None
-        parts: Iterator[float] = (
-            n * min(1.0, getattr(batch, field) / batch.elapsed_s)
-            for n, batch in zip(lengths, batches, strict=True)
-            if batch.elapsed_s
-        )
-        return sum(parts) / iterations
+        pairs = zip(lengths, batches, strict=True)
+        parts = (n * min(1.0, getattr(b, field) / b.elapsed_s) for n, b in pairs if b.elapsed_s)
+        return float(sum(parts)) / iterations
 
     return Interference(
         calls=batches[0].calls if batches else None,

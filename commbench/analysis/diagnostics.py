@@ -228,8 +228,7 @@ def waited_launches(measurement: Measurement) -> list[int]:
 
 
 LONGER = 0.2
-"""Ranks that wait for a core so much more of the time may be slower for that. On an idle host this
-varies from 0 to 0.3."""
+"""Ranks that wait for a core so much more of the time may be slower for that."""
 
 
 def longer_waits(
@@ -237,10 +236,8 @@ def longer_waits(
 ) -> tuple[str, str] | None:
     """The parts of the time that ranks waited for a core in rows or runs of A and of B, on average,
     where they waited longer in B, if that `is_slower`, else in A; None where they did not."""
-    old, new = ([each for each in shares if each is not None] for shares in (a, b))
-    if not old or not new:
-        return None
-    first, second = fmean(old), fmean(new)
+    shares = [[each for each in own if each is not None] for own in (a, b)]
+    first, second = map(fmean, shares) if all(shares) else (0.0, 0.0)
     is_so = (second - first if is_slower else first - second) >= LONGER
     return (format_share(first), format_share(second)) if is_so else None
 
@@ -248,11 +245,8 @@ def longer_waits(
 def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
     """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
     they are, and which figures differ for that; nothing where they did in none."""
-    texts = [
-        f"{many if len(own) > 1 else one} {list_some([*map(str, sorted(own))], 6)} {whose}"
-        for whose, own in found.items()
-        if own
-    ]
+    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
+    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
     where = list_some(texts, 3)
     return [f"{WAITED.capitalize()} in {where}: this makes {effect} differ."] * bool(texts)
 
