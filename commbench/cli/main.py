@@ -207,7 +207,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith("is not a whole number"):
-        hint = "write a whole number, for example 2"
+        hint = "write a whole number, for example 20"
     elif message.startswith(("missing command", "unknown command")):
         hint = f"write one of these: {', '.join(error.ctx.command.commands)}"
     elif re.match(r"too many arguments: \d+[KMGT]?\b", message) and "sizes" in error.ctx.params:
