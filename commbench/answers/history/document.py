@@ -246,6 +246,8 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     shown.sort(key=lambda f: -max((abs(s.ratio.value - 1) for s in f.fit.steps), default=0))
     if not shown:
         return
+    most = [*dict.fromkeys(each.series.system for each in shown)]
+    shown.sort(key=lambda f: most.index(f.series.system))  # one below the other
     runs = collect((run.system, run) for run in trend.runs)
     axes = {system: _axis(own) for system, own in runs.items()}
     panels = [

@@ -21,7 +21,13 @@ from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import peak_of, time_of, waited_rows_sentence, without_parts
+from commbench.answers.show.rows import (
+    highest_text,
+    peak_of,
+    time_of,
+    waited_rows_sentence,
+    without_parts,
+)
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
@@ -31,7 +37,7 @@ from commbench.results.schema import Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import bandwidth_text, bandwidth_with_interval_text, time_text
+from commbench.views.cells import bandwidth_text, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -230,7 +236,7 @@ def _picture(
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
     elif answer.highest:
-        title += f": up to {bandwidth_with_interval_text(answer.highest.known_busbw)}"
+        title += f": up to {highest_text(answer.highest)}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:
             title += f" in {run_of[id(answer.highest)]}"

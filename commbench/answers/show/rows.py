@@ -208,10 +208,14 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         if len(peaks) == 1:
             return f"{title} of {size} takes {time}."
         return f"The least time of {size} is {time}: {title}."
-    busbw = row.known_busbw or Estimate(0.0)
-    low, high = busbw.ends
-    told = cells.bandwidth_with_interval_text(busbw) + ", too noisy to rely on" * (high > 3 * low)
-    return f"The highest bus bandwidth is {told}: {title} at {size}."
+    return f"The highest bus bandwidth is {highest_text(row)}: {title} at {size}."
+
+
+def highest_text(row: ResultRow) -> str:
+    """Its bus bandwidth with the interval, and whether that is a factor of more than 3."""
+    low, high = (row.known_busbw or Estimate(0.0)).ends
+    text = cells.bandwidth_with_interval_text(row.known_busbw)
+    return text + ", too noisy to rely on" * (high > 3 * low)
 
 
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
