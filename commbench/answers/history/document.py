@@ -255,6 +255,7 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
         for each in shown[:MOST_PANELS]
     ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    texts += _slower_since(trend)
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
     description = " ".join(texts) or "No row has a step."
     yield plot.Picture(
