@@ -343,7 +343,7 @@ def test_the_list_of_runs_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     synthetic_run(tmp_path / "results" / "run", "mine")
     runs = commbench.list_runs()
     assert [commbench.load(each).name for each in runs] == ["mine"] and len(runs) == 1
-    assert runs[0] == runs.runs[0].folder
+    assert runs[0] == runs.runs[0].folder and runs[:2] == [runs[0]]
 
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:

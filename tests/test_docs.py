@@ -35,6 +35,11 @@ def test_the_table_of_the_readme_is_what_the_command_prints() -> None:
     assert all(part.strip("\n") in printed for part in kept)
 
 
+def test_the_rows_of_the_reference_are_those_of_its_journal() -> None:
+    ended = run_commbench(ROOT, "check", "results/reference/results.csv", "--max-time", "1s")
+    assert ended.code == 0, ended.err
+
+
 def anchors(page: Path) -> set[str]:
     """What a link to a heading of this page may name, as GitHub makes it."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)

@@ -8,7 +8,8 @@ exactly, by dynamic programming (Jackson et al., IEEE Signal Processing Letters 
 far from the median of their neighbours are moved to CLIP standard deviations from it first, so that
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
-other level, or dropped, and the levels are of points moved towards the median of their segment.
+other level, or dropped; each segment is cut again by itself, as a short level beside a step may be
+hidden so; and the levels are of points moved towards the median of their segment.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
 that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
@@ -140,8 +141,7 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     noise = estimate_noise(values)
     weights = _weights(series, noise)
     width = CLIP * noise.deviation
-    smooth = _Sums(_clip(values, _moving_medians(values), width), weights)
-    cuts = _settle(values, smooth.cut(penalty(noise, number, alpha)), JUMP * noise.deviation)
+    cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
@@ -334,6 +334,18 @@ class _Sums:
         gains = self._gain(first, tried) + self._gain(tried, end)
         near = tried[gains >= gains.max() - 2 * log(20) * variance]
         return min(int(near[0]), at), max(int(near[-1]), at)
+
+
+def _find_cuts(values: Array, weights: Array, noise: Noise, cost: float) -> list[int]:
+    """The places of steps, each of which costs so much; those within the segments that they make
+    as well, where no neighbour is beyond another step."""
+    smooth = _Sums(_clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
+    cuts = _settle(values, smooth.cut(cost), JUMP * noise.deviation)
+    found = [*cuts]
+    for first, end in pairwise([0, *cuts, len(values)] if cuts else ()):
+        own = slice(first, end)
+        found += [first + at for at in _find_cuts(values[own], weights[own], noise, cost)]
+    return sorted(found)
 
 
 def _settle(values: Array, cuts: Sequence[int], far: float) -> list[int]:

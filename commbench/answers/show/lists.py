@@ -227,8 +227,8 @@ class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __getitem__(self, at: int) -> Path:
-        return self.runs[at].folder
+    def __getitem__(self, at: Any) -> Any:
+        return [run.folder for run in self.runs][at]
 
 
 def runs_document(found: RunList) -> doc.Document:

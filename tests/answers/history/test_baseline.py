@@ -13,7 +13,7 @@ from history_writer import RUNS, STEP, fill, made_run, noise
 import commbench
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
-from commbench.answers.check.document import verdict
+from commbench.answers.check.document import document, verdict
 from commbench.answers.compare.ratio import hold_together
 from commbench.answers.history.baseline import find_baseline
 from commbench.answers.history.history import find_trend
@@ -185,6 +185,13 @@ def test_a_check_says_that_the_run_is_unsure(history: History) -> None:
 def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
     runs = fill(history, lambda day: 1.0 if day < 10 else 3.0)
     assert check(history, runs[10]).outcome == "fail"
+
+
+def test_a_slowdown_that_lasts_fails_after_five_runs_before_it(history: History) -> None:
+    fill(history, lambda day: 2.0 if day >= 5 else 1.0, number=7)
+    gate = check(history, made_run(8, 2.0))
+    assert gate.outcome == "fail", gate
+    assert "`commbench history accept 6" in " ".join(document(gate).answer)
 
 
 def test_an_empty_or_short_history_gives_no_verdict(

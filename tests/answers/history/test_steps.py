@@ -115,6 +115,13 @@ def test_noise_does_not_contain_steps_and_outliers() -> None:
     assert median(noise.long_run for noise in found) == pytest.approx(3.0, rel=0.2)
 
 
+def test_a_short_level_beside_a_large_step_is_found() -> None:
+    times = [387, 360, 364, 370, 251, 241, 252, 2687, 2646, 2670]
+    for number, steps in ((7, [4]), (10, [4, 7])):
+        fit = find_steps([Estimate(us * 1e-6) for us in times[:number]])
+        assert [step.at for step in fit.steps] == steps
+
+
 @pytest.mark.parametrize(("runs", "quantile"), [(6, 2.571), (11, 2.228), (30, 2.045)])
 @pytest.mark.parametrize("sd", [0.05, 0.16])
 def test_the_interval_of_a_new_run_holds_and_is_no_wider(
