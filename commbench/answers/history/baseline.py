@@ -179,7 +179,7 @@ def find_level(
             segments.append(steps.Segment(*own, level))
     base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
     slow = steps.slow_end(logs[base.first :])[0] if base == segments[-1] else 0
-    if slow:
+    if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
     deviation, degrees = steps.single_points(logs, segments)
     usual = median(sorted(map(steps.own_deviation, times)))

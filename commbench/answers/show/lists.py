@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction

@@ -117,9 +117,9 @@ def test_noise_does_not_contain_steps_and_outliers() -> None:
 
 def test_a_short_level_beside_a_large_step_is_found() -> None:
     times = [387, 360, 364, 370, 251, 241, 252, 2687, 2646, 2670]
-    for number, steps in ((7, [4]), (10, [4, 7])):
+    for number, places in ((7, [4]), (10, [4, 7])):
         fit = find_steps([Estimate(us * 1e-6) for us in times[:number]])
-        assert [step.at for step in fit.steps] == steps
+        assert [step.at for step in fit.steps] == places
 
 
 @pytest.mark.parametrize(("runs", "quantile"), [(6, 2.571), (11, 2.228), (30, 2.045)])
