@@ -250,13 +250,13 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
 
 
 def _by_size(found: ChoiceAdvice, each: RangeAdvice) -> str:
-    """The gains at single sizes, where one is surely beyond the interval of that of all."""
+    """The gains at single sizes, where one is beyond the interval of that of all."""
     inside = (p for p in found.points if each.low_bytes <= p.size_bytes <= each.high_bytes)
     times = ({rank.setting: rank.time for rank in point.by_time} for point in inside)
     pair = found.default, each.alternative or found.default
     gains = [gain for own in times if (gain := ratio(*map(own.get, pair)))]
     low, high = each.gain.ends if each.gain else (0.0, inf)
-    if all(gain.ends[0] <= high and gain.ends[1] >= low for gain in gains):
+    if all(low <= gain.value <= high for gain in gains):
         return ""
     return f", {span(cells.ratio_text, gains)} times by size"
 

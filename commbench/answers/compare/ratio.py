@@ -200,11 +200,12 @@ OWN_QUEUED = 0.5
 them, where they do so for a cause of their own: the host made both wait alike."""
 
 
-def waited_sides(a: Any, b: Any, in_turns: bool = False) -> str:
+def waited_sides(a: Any, b: Any, in_turns: bool | None = None) -> str:
     """In which of two rows of results ranks waited for a core too long: their ratio has no
-    verdict. Empty where they did in neither; for two CPU modes, of which waiting is a consequence;
-    and where `in_turns` one side waited far longer: the host was the same, so it did so itself."""
-    if getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
+    verdict. Empty where they did in neither; for two CPU modes, of which waiting is a consequence,
+    unless it is known that they did not run in turns; and where `in_turns` one side waited far
+    longer: the host was the same, so it did so itself."""
+    if in_turns is not False and getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", ""):
         return ""
     sides = [side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
     least, most = sorted(row.queued_share or 0.0 for row in (a, b))

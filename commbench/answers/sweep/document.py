@@ -251,6 +251,9 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         for point in points
         for setting, row in zip(result.sweep.settings, point.rows, strict=True)
     ]
+    known = [row for *_, row in rows if row]
+    has_waited = any(row.waited or row.waited_rounds for row in known)
+    is_below = any(row.ratio and row.ratio.value < 1 for row in known)
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
@@ -258,15 +261,21 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _verdict(row[2]), cells.TEXT, 8),
-        Column("waited\nfor a core", lambda row: row[2] and row[2].waited, cells.SHARE, 9),
+        Column("waited\nfor a core", lambda row: _waited(row[2], has_waited), cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
     for verdicts in ((*_BEST, ranking.TIED, UNDECIDED), _BEST):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
-    title = "Times; ratio: to the shortest time of the same case (mean over rounds)"
+    title = "Times; ratio: to the shortest time of the same case (mean over rounds"
+    title += ", so it may be below 1)" if is_below else ")"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
+
+
+def _waited(row: ranking.SettingTime | None, is_shown: bool) -> float | None:
+    """For how much of the time its ranks waited for a core, where any did so too long."""
+    return row.row.queued_share if row and is_shown else None
 
 
 def _verdict(row: ranking.SettingTime | None) -> str:
