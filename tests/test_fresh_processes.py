@@ -131,3 +131,16 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, is_fresh: bool, comm
     with os.fdopen(writer, "w") as gone:
         ended = start_command(tmp_path, *command.split(), is_fresh=is_fresh, stdout=gone).finish()
     assert (ended.code, ended.err) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_run_goes_on_where_the_reader_of_its_messages_has_gone(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "commbench", "run", "--sizes", "1K", "--iters", "6"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        ended = subprocess.run(
+            [*program, "--launches", "2", "--no-plots", "--verbose", "--output", "run"],
+            cwd=tmp_path, stderr=gone, stdout=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 0
+    assert "1 of 1 case was measured; its results are correct." in ended.stdout

@@ -28,9 +28,20 @@ def print_result(text: object, end: str = "\n") -> None:
 
 
 def print_status(text: object) -> None:
-    """Print lines about progress, or a warning, on standard error, as wide as the terminal."""
+    """Print lines about progress, or a warning, on standard error, as wide as the terminal; nothing
+    where its reader has gone."""
     lines = map(wrap_on_terminal, str(text).split("\n"))
-    typer.echo(safe("\n".join(lines)), err=True, color=True)
+    try:
+        typer.echo(safe("\n".join(lines)), err=True, color=True)
+    except BrokenPipeError:
+        drop_status()
+
+
+def drop_status() -> None:
+    """Let standard error, whose reader has gone, lead nowhere: so a run goes on without it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)
 
 
 def print_workflow_commands(*lines: str) -> None:

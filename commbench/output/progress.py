@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from commbench.output.console import drop_status
 from commbench.output.text import about, fill, is_terminal, safe
 
 
@@ -174,6 +175,13 @@ def restore_cursor() -> None:
         Console(stderr=True).show_cursor(True)
 
 
+class _Console(Console):
+    """Standard error, which may be closed: then rich would end the rank."""
+
+    def on_broken_pipe(self) -> None:
+        drop_status()
+
+
 def work_listener(
     launch: int, launches: int, has_cases: bool, done_before: float = 0.0, doing: str = "measuring",
     least: float = 0.0, before_s: float = 0.0,
@@ -181,7 +189,7 @@ def work_listener(
     """The listener for one launch of a run that suits this process's standard error. `done_before`,
     0 to 1, is the part of the launch that was done earlier; from `least` more on, the time left is
     told; `before_s` is how long the launch before took. `doing` says what the work is."""
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     work = Work(launch, launches, time.monotonic, done_before, least, before_s)
     if is_terminal(sys.stderr):
         return WorkBar(console, work)
