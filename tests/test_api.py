@@ -239,7 +239,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
             ": 1",
         ),
         ("predict('published:h100', ranks=8, sizes=b'1K')", "sizes cannot be b'1K'", "give a"),
-        ("load(run, op='x')", "op says what a file of another tool does not", "leave op out"),
+        ("load(run, op='x')", "op: unknown operation 'x'", "known: all_reduce"),
         ("fleet(run, dtype='x')", "dtype says what a file of another tool", "leave dtype out"),
         ("load(5)", "run=5 is no run", "give a Run"),
         ("compare(5, 6)", "a=5 is no run", "give a Run"),
@@ -344,6 +344,17 @@ def test_the_list_of_runs_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     runs = commbench.list_runs()
     assert [commbench.load(each).name for each in runs] == ["mine"] and len(runs) == 1
     assert runs[0] == runs.runs[0].folder and runs[:2] == [runs[0]]
+
+
+def test_only_some_rows_of_a_run(tmp_path: Path) -> None:
+    run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
+    sizes = sorted({row.size_bytes for row in run.rows})
+    some = commbench.load(tmp_path / "run", op=run.rows[0].operation, size=sizes[:2])
+    assert [row.size_bytes for row in some.rows] == sizes[:2]
+    assert "2 of 2 cases were measured" in some.text() and isinstance(some, commbench.Run)
+    for wrong, why in (({"op": "barrier"}, "mine has no barrier"), ({"size": 3}, "no row of 3")):
+        with pytest.raises(UsageError, match=why):
+            commbench.load(run, **wrong)
 
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:

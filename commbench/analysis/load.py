@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile, zip_longest
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench import __version__
 from commbench.analysis.columns import (
@@ -23,16 +24,19 @@ from commbench.analysis.csv_file import ROUNDING, read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UsageError, wrong_value
+from commbench.output.text import list_some
+from commbench.plan.operations import find_operation
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
 from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.rounds import read_setting
 from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT, find_run
-from commbench.units import format_count
+from commbench.units import format_count, format_sizes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+Recorded = TypeVar("Recorded", bound=schema.Run)
 
 
 class LoadedRun(NamedTuple):
@@ -251,6 +255,31 @@ def require_another_tool(runs: Collection[Any], hints: ImportHints) -> None:
         what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
         why = f"{option} says what a file of another tool does not; {what} of commbench"
         raise UsageError(why, f"leave {option} out")
+
+
+def only_rows(run: Recorded, op: str | None, sizes: tuple[int, ...]) -> Recorded:
+    """The run with only the rows of an operation, and of these sizes; UsageError where none is."""
+    if not (op or sizes):
+        return run
+    name = find_operation(op).name if op else ""
+    kept = [m for m in run.measurements if name in ("", m.case.operation)]
+    found = tuple(m for m in kept if not sizes or m.case.size_bytes in sizes)
+    if not kept:
+        names = dict.fromkeys(m.case.operation for m in run.measurements)
+        raise UsageError(f"{run.name} has no {name}", f"it has {list_some([*names], 8)}")
+    if not found:
+        has = format_sizes(tuple(sorted({m.case.size_bytes for m in kept})))
+        raise UsageError(f"{run.name} has no row of {format_sizes(sizes)}", f"it has {has}")
+    plan = run.header.plan
+    within = tuple(size for size in plan.sizes if size in sizes)
+    operations = tuple(dict.fromkeys(m.case.operation for m in found))
+    plan = replace(plan, operations=operations, sizes=within or plan.sizes)
+    return run._replace(measurements=found, header=run.header._replace(plan=plan))
+
+
+def is_of_commbench(run: Any) -> bool:
+    """Whether a run, or what names one, is of commbench, and not another tool's file."""
+    return _kind_of_run(run) in (JOURNAL, RESULTS_CSV, FIRST_ROUND)
 
 
 def _kind_of_run(run: Any) -> str:

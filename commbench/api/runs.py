@@ -12,6 +12,7 @@ from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
+from commbench.runner.option import parse_size_list
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import choose
@@ -82,9 +83,8 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         groups: bool = False,
     ) -> str:
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
-        the one that the run was given. With `warnings` every warning is explained. With `calls`, a
-        replay has also the tables of its single calls; with `groups` it is the time of each group
-        of ranks."""
+        that of the run. `warnings` explains every warning. `calls` adds the tables of the single
+        calls of a replay; with `groups` it is the time of each group of ranks."""
         from commbench.answers.show.formats import require_format
         from commbench.answers.show.run_document import VIEW, ShownRun
 
@@ -93,8 +93,8 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         return VIEW.write(shown, format, verbose).rstrip("\n")
 
     def matrices(self) -> list[RankMatrix]:
-        """The values of pairs of ranks, a matrix for each kind of call and size. In a matrix,
-        `values` has seconds or bytes/s by (from, to). Raises UsageError for a run without pairs."""
+        """The values of pairs of ranks, a matrix for each kind of call and size: `values` has
+        seconds or bytes/s by (from, to). Raises UsageError for a run without pairs."""
         from commbench.answers.pairs.matrix import has_matrix, pair_matrices
 
         if not (found := pair_matrices(self)) and not has_matrix(self.header.plan):
@@ -128,9 +128,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         return export(self, format, output)
 
     def report(self, output: str | Path | None = None, format: str | None = None) -> str:
-        """A report about this run, as text; with `output` it is also written into that new file:
-        see `commbench.report`."""
-
+        """A report about this run, as text: see `commbench.report`."""
         return report(self, output=output, format=format)
 
     def _shown(self) -> tuple[View, Any]:
@@ -161,10 +159,11 @@ def load(
     ranks: int | None = None,
     op: str | None = None,
     dtype: str | None = None,
+    size: str | int | Sequence[int | str] | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> Run:
     """Load a run by its folder, its journal or its label under results/, or from another tool's
-    file. A Run is returned as it is.
+    file; with `size` (16384, "1M" or "1M,4M"), and of commbench's runs with `op`, only these rows.
 
     `ranks`, `op` and `dtype` describe another tool's file that does not contain them. `notify` gets
     a line where the newest of several runs with one label was chosen.
@@ -172,7 +171,11 @@ def load(
     Raises RecordsError where there is no such run, or only a results.csv, which has no samples.
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
-    return load_one_of(run, hints_for([run], ranks, op, dtype), notify)
+    from commbench.analysis.load import is_of_commbench, only_rows
+
+    is_own, sizes = is_of_commbench(run), parse_size_list(size) if size is not None else ()
+    hints = hints_for([run], ranks, None if is_own else op, dtype)
+    return only_rows(load_one_of(run, hints, notify), op if is_own else None, sizes)
 
 
 def hints_for(

@@ -32,7 +32,8 @@ def list_(show: Show) -> None:
 
 def show(
     run: str | None, format: str | None, output: Path | None, peak: str | None, warnings: bool,
-    verbose: bool, groups: bool, calls: bool, **hints: Any,
+    verbose: bool, groups: bool, calls: bool, op: str | None, size: str | None,
+    **hints: Any,
 ) -> None:  # fmt: skip
     """Print the table of a run, finished or not; or the result of a sweep.
 
@@ -49,7 +50,7 @@ def show(
     if folder := find_sweep(name):
         from commbench.answers.sweep.document import VIEW as SWEEP_VIEW
 
-        if groups or calls or any(option is not None for option in (peak, *hints.values())):
+        if groups or calls or size or any((peak, op, *hints.values())):
             raise UsageError(
                 f"{name} is a sweep, and these options are for runs",
                 "leave out all options but --format, --verbose and --warnings",
@@ -61,7 +62,7 @@ def show(
 
     format = choose_format(format, output)
     require_format(format, peak)
-    loaded = api.load(name, **hints, notify=print_status)
+    loaded = api.load(name, op=op, size=size, **hints, notify=print_status)
     shown = ShownRun(
         loaded, peak, warnings, calls or verbose, only_groups=groups,
         only_warnings=warnings and not (verbose or calls),

@@ -76,7 +76,9 @@ SHOW = {
     "verbose": switch("Print every row and column, every group, and explain warnings."),
     "groups": switch("Print the time of each group of ranks instead: alone, together."),
     "calls": switch("Print also the tables of the single calls of a replay."),
-    **FILE_HINTS,
+    "op": Option("OP", "Only this operation; or that of another tool's file.", type=str),
+    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M.", type=str),
+    **{name: FILE_HINTS[name] for name in ("ranks", "dtype")},
 }  # fmt: skip
 PLOT = {
     "runs": RUNS._replace(

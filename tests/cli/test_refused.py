@@ -195,7 +195,7 @@ REFUSED = {
     (2, "smoke"): "--timeout 0.001: --timeout is 0.001 ~ it must be at least 1",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "show"): """
-        ring --op all_gather: |does not; ring is a run of commbench ~ leave --op out
+        ring --op all_gather: ring has no all_gather ~ it has
         a/results.csv --dtype int8: |does not; a/results.csv is a run of commbench
     """,
     (2, "report"): "a b --max-time 1s: a check is of one run",
