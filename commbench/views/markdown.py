@@ -16,7 +16,7 @@ MOST_ROWS = (1000, 100, 30)
 LEAST_ROWS, and what is folded is left out."""
 LEAST_ROWS = 10
 
-MARKS = {doc.GOOD: "🟢 ", doc.BAD: "🔴 "}
+MARKS = {doc.GOOD: "🟢 ", doc.UNSURE: "🟡 ", doc.BAD: "🔴 "}
 """Before the title of a document with that tone."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from datetime import datetime
 from math import inf
 from typing import Any
 
@@ -101,9 +100,8 @@ class Recorder(RunCollector):
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
             self.soaked_s = round(samples.soaked_s(run), 6) if header.plan.is_soak else 0.0
-            if run.starts and not (header.resumed or run.restarts):
-                last, now = map(datetime.fromisoformat, (run.starts[-1], header.started))
-                before_s = (now - last).total_seconds()
+            if run.end and not (header.resumed or run.restarts):
+                before_s = run.end.elapsed_s
             header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}

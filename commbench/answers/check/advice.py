@@ -20,7 +20,7 @@ from commbench.answers.check.gate import (
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
-from commbench.answers.history.document import what_is_unsure
+from commbench.answers.history.baseline import what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command

@@ -19,7 +19,7 @@ from commbench.answers.check.rules import Limit, unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
-from commbench.answers.history.document import earlier_runs
+from commbench.answers.history.baseline import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output import ci
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, OUTCOMES, PASS, UNDECIDED
@@ -37,7 +37,7 @@ WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "ca
 """The outcomes of rules, in the order in which they are shown."""
 _SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
-_TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
+_TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: UNSURE}
 _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 
 

@@ -181,15 +181,14 @@ def _foresee_row(
 
 
 def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], number: int) -> str:
-    """Which limits some rows of _foresee_row decide, in steps of 5 %; empty where this one is among
-    them."""
+    """Which limits some rows of _foresee_row decide; empty where this one is among them."""
     values, lows, highs = map(max, zip(*found, strict=True))
     if lows > 1 + limit or highs <= 1 + limit:
         return ""
-    fails, passes = floor(20 * (lows - 1)), ceil(20 * (highs - 1))
-    limits = f"fail a limit below {5 * fails} %, and " if fails > 0 else ""
+    fails, passes = floor(100 * (lows - 1)), ceil(100 * (highs - 1))
+    limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     return (
         f"More launches will hardly decide this limit. If they differ as these do, and B/A stays "
-        f"{values:.2f}{worst}, {number} launches {limits}pass a limit from {5 * passes} % on."
+        f"{values:.2f}{worst}, {number} launches {limits}pass a limit from {passes} % on."
     )

@@ -98,7 +98,7 @@ def _single_rows(found: Comparison) -> Iterator[str]:
             of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
             most = cells.ratio_with_interval_text(rows[0].ratio)
             yield (
-                f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict}: "
+                f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict} with 95 % for all rows: "
                 f"{'most of all ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times as long."
             )
 
@@ -193,7 +193,8 @@ def _counts(found: Comparison) -> str:
     parts = [f"{number} {verdict}" for verdict, number in found.counts.items() if number]
     alone = len(found.only_a) + len(found.only_b)
     parts += [f"{alone} in one run only"] if alone else []
-    return f"{format_count(len(found.rows), 'row')} in common: {', '.join(parts)}"
+    judged = ", each judged by itself" * (len(found.rows) > 1)
+    return f"{format_count(len(found.rows), 'row')} in common{judged}: {', '.join(parts)}"
 
 
 # The tables.

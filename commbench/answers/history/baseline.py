@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostics import clearer
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps
@@ -27,10 +28,10 @@ from commbench.answers.history.history import (
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
-from commbench.results.schema import OK
-from commbench.stats import Estimate, np, student_quantile
-from commbench.units import format_count
-from commbench.views.cells import ratio_text
+from commbench.results.schema import OK, RunHeader
+from commbench.stats import Estimate, around, np, student_quantile
+from commbench.units import format_count, format_rough_percent
+from commbench.views.cells import ratio_interval_text, ratio_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
@@ -206,3 +207,56 @@ def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
         queued_share=fmean(shares) if shares else None, warnings="",
     )  # fmt: skip
+
+
+# What a check against it says.
+
+MANY = 30
+"""A check says what so many runs would give."""
+
+
+def earlier_runs(baseline: LoadedRun | None) -> str:
+    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs, whose
+    noise is known from 12 runs`; empty where it has none."""
+    levels = [*((baseline and baseline.levels) or {}).values()]
+    if not levels:
+        return ""
+    runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
+    if min(each.runs for each in levels) >= steps.FEWEST:
+        return f"{runs} earlier runs"
+    return f"a level of {runs} run{'s' * (runs != '1')}, whose noise is known from {known} runs"
+
+
+def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
+    """Whether the run or the history is why the interval of a ratio is wide, and what would make it
+    narrower. `db` is the option that names the history."""
+    number = f"{level.runs} earlier" if level.runs > 1 else "earlier"
+    differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
+    value = ratio.value if ratio else 1.0
+    half, own = level.half(), Z * hypot(level.own, level.usual)
+    if Z * level.own > half:
+        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
+        return (
+            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
+            f"{differ}. {clearer(header, both=False)}."
+        )
+
+    def interval(half: float) -> str:
+        return ratio_interval_text(around(log(value), half).map(exp))
+
+    then = f"With {MANY} runs the interval would be {interval(level.half(MANY - level.runs))}, with"
+    found = [
+        f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
+        "of this run alone do not help.",
+        f"{then if level.runs < MANY else 'With'} any number of runs that differ as these do at "
+        f"best {interval(Z * level.deviation)}.",
+        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
+        " in each.",
+    ]
+    if level.least_step and level.least_step < (alone := exp(2 * half) - 1):
+        found.append(
+            f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
+            f"history (`commbench run --history{db}`) a lasting one of "
+            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
+        )
+    return " ".join(found)

@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import exp, hypot, inf, log
+from math import inf
 from operator import attrgetter
+from pathlib import Path
 
 from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import WAITED, busy_hint, clearer, longer_waits, waited_hint
-from commbench.analysis.load import LoadedRun
+from commbench.analysis.diagnostics import WAITED, busy_hint, longer_waits, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.analysis.statistics import Z
-from commbench.answers.history.baseline import Level
 from commbench.answers.history.history import (
     WAITING,
     Change,
@@ -26,10 +24,10 @@ from commbench.answers.history.history import (
 )
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
+from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case
-from commbench.results.schema import RunHeader
-from commbench.stats import CHANGED, TOLERANCE, Estimate, around, collect, decide, ratio
+from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -38,8 +36,6 @@ from commbench.views.document import BAD, Block, Document, Items, Pictures, Tabl
 from commbench.views.formats import Result, View
 
 MOST_SENTENCES, MOST_PANELS = 6, 6
-MANY = 30
-"""A check says what so many runs would give."""
 
 
 def document(trend: Trend) -> Document:
@@ -79,7 +75,7 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         changes,
         levels,
-        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
+        Items([*_slower_now(trend), *_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 
@@ -88,23 +84,25 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much (by row where rows really differ), and
     what changed then."""
     is_slower = change.ratio.value > 1
-    own = [r if is_slower else r.map(lambda value: 1 / value) for r in _step_ratios(change)]
+    own = [
+        r if is_slower else r.map(lambda value: 1 / value)
+        for r in _by_row(step.ratio for step in change.steps)
+    ]
     how = _times(own, f"as {'slow' if is_slower else 'fast'}")
-    return (
-        f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}; "
-        f"{causes_text(change)}."
-    )
+    return f"{_when(change, trend)} {rows_of(change, trend)} became {how}; {causes_text(change)}."
 
 
-def _by_row(own: list[Estimate]) -> list[Estimate]:
+def _when(change: Change, trend: Trend) -> str:
+    first, last = (f"{trend.moment(r)} (run {r.id})" for r in (change.run, change.until))
+    return f"At {first}" if change.run == change.until else f"Between {first} and {last}"
+
+
+def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
     """The ratios of rows where they really differ; else their mean."""
+    own = [*ratios]
     whole = mean_ratio(own)
     differ = any(decide(ratio(one, whole), TOLERANCE) in CHANGED for one in own)
     return own if differ else [whole]
-
-
-def _step_ratios(change: Change) -> list[Estimate]:
-    return _by_row([step.ratio for step in change.steps])
 
 
 def _times(own: Sequence[Estimate], how: str) -> str:
@@ -126,10 +124,18 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         parts = longer_waits(old, new)
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
-            f"{_times(_by_row([each.by for each in rows]), 'as long')}"
+            f"{_times(_by_row(each.by for each in rows), 'as long')}"
             f"{f'; {WAITING} went from {parts[0]} to {parts[1]} then' if parts else ''}. "
             f"A check does not count {these} as usual."
         )
+
+
+def _slower_now(trend: Trend) -> Iterator[str]:
+    """What the last lasting slowdown means for a check, unless someone accepted it."""
+    for run in [c.run for c in trend.changes if c.is_current and c.ratio.value > 1][:1]:
+        if run.placed > trend.accepted.get(run.system, ""):
+            command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
+            yield f"Checks of slower rows fail until {command} makes that usual."
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
@@ -213,11 +219,13 @@ PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
     Column(
         "time, new\nover old",
-        lambda c: span(cells.ratio_text, _step_ratios(c)),
+        lambda c: span(cells.ratio_text, _by_row(s.ratio for s in c.steps)),
         cells.NUMBER,
     ),
     Column(
-        "95 %\ninterval", lambda c: None if _step_ratios(c)[1:] else c.ratio, cells.RATIO_INTERVAL
+        "95 %\ninterval",
+        lambda c: None if _by_row(s.ratio for s in c.steps)[1:] else c.ratio,
+        cells.RATIO_INTERVAL,
     ),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
@@ -293,56 +301,6 @@ def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) 
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=2.0)
-
-
-# What a check against it says.
-
-
-def earlier_runs(baseline: LoadedRun | None) -> str:
-    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs, whose
-    noise is known from 12 runs`; empty where it has none."""
-    levels = [*((baseline and baseline.levels) or {}).values()]
-    if not levels:
-        return ""
-    runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
-    if min(each.runs for each in levels) >= FEWEST:
-        return f"{runs} earlier runs"
-    return f"a level of {runs} run{'s' * (runs != '1')}, whose noise is known from {known} runs"
-
-
-def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
-    """Whether the run or the history is why the interval of a ratio is wide, and what would make it
-    narrower. `db` is the option that names the history."""
-    number = f"{level.runs} earlier" if level.runs > 1 else "earlier"
-    differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
-    value = ratio.value if ratio else 1.0
-    half, own = level.half(), Z * hypot(level.own, level.usual)
-    if Z * level.own > half:
-        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
-        return (
-            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
-            f"{differ}. {clearer(header, both=False)}."
-        )
-
-    def interval(half: float) -> str:
-        return cells.ratio_interval_text(around(log(value), half).map(exp))
-
-    then = f"With {MANY} runs the interval would be {interval(level.half(MANY - level.runs))}, with"
-    found = [
-        f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
-        "of this run alone do not help.",
-        f"{then if level.runs < MANY else 'With'} any number of runs that differ as these do at "
-        f"best {interval(Z * level.deviation)}.",
-        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
-        " in each.",
-    ]
-    if level.least_step and level.least_step < (alone := exp(2 * half) - 1):
-        found.append(
-            f"One run shows a change of {format_rough_percent(alone)}, {LATER} more in the history "
-            f"(`commbench run --history{db}`) a lasting one of "
-            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
-        )
-    return " ".join(found)
 
 
 # The list of runs, and all points for other programs.

@@ -137,9 +137,11 @@ class Change:
     before: HistoryRun
     """The last run that surely has the old level."""
     run: HistoryRun
-    """The run that most likely is the first of the new level."""
+    """The run that most likely is the first of the new level, in the first of its rows."""
+    until: HistoryRun
+    """That of the last of its rows; `run` itself where all changed with the same run."""
     latest: HistoryRun
-    """The first run that surely has it."""
+    """The first run that surely has it, in all rows."""
     ratio: Estimate
     """New time over old time: the geometric mean over the rows, and that of their intervals."""
     steps: tuple[RowStep, ...]
@@ -159,6 +161,7 @@ class Change:
         return {
             "system": self.system.name,
             "at": self.run.placed,
+            "until": self.until.placed,
             "after": self.before.placed,
             "not_later_than": self.latest.placed,
             "ratio": self.ratio,
@@ -267,13 +270,16 @@ def find_changes(
         rest = [found for found in rest if not _are_one(first, found)]
         own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
         ratio = mean_ratio([step.ratio for step in own])
-        before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
+        # A row that may have changed with the clearest one did so.
+        at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
+        begin, until = runs[min(at)], runs[max(at)]
+        before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
         causes = [*_waits(first), *_link_causes(runs, first)]
         levels = ([point.run for point in points] for points in first.levels)
         causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
-            fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
+            fitted[0].series.system, before, begin, until, latest, ratio, tuple(own),
             tuple(causes), all(each.is_last for each in own),
         )  # fmt: skip
 

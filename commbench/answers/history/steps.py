@@ -246,7 +246,8 @@ def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     scores = np.where(above > 0, np.sqrt(gains / rest), 0.0)
     best = int(scores.argmax())
     limit = student_quantile(_NORMAL.inv_cdf(1 - ALPHA / places), number - 2)
-    if scores[best] <= limit:
+    middle = above[best] * (1 / later[best] - 1 / (number - later[best])) / 2
+    if scores[best] <= limit or values[-1] < middle:  # the last one is fast again
         return 0, Estimate(1.0)
     rise = float(above[best] * number / (later[best] * (number - later[best])))
     half = student_quantile(Z, number - 2) * rise / float(scores[best])

@@ -46,7 +46,7 @@ def test_rows_that_change_together_are_one_change_with_its_cause(
     assert len(change.steps) == 5 and change.is_current
     assert change.run.id == STEP + 1 and change.before.id <= STEP < change.latest.id
     assert change.ratio.ends[0] < 1.2 < change.ratio.ends[1]
-    assert sentence(change, trend).startswith("At 2026-09-21 00:00 all_reduce 1K-5K became 1.2")
+    assert sentence(change, trend).startswith("At 2026-09-21 00:00 (run 21) all_reduce 1K-5K")
     assert sentence(change, trend).endswith(f"; {causes}.")
 
 
@@ -145,7 +145,7 @@ def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
         history.add(made_run(number / 86400 * 25, 1.2 if number >= STEP else 1.0))
     trend = find_trend(history)
     page = trend.text("html")
-    assert sentence(only_change(trend), trend).startswith("At 2026-09-01 00:08:20 all_reduce")
+    assert sentence(only_change(trend), trend).startswith("At 2026-09-01 00:08:20 (run 21) ")
     assert page.count(">2026-09-01 00:08:20<") >= 2
 
 
