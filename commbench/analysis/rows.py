@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from commbench.analysis import diagnostic_figures, figures, nccl_log
@@ -246,6 +247,16 @@ class ResultRow:
         if self.time and len(launches_of(self.measurement)) == 1:
             return (self.time.median,)
         return tuple(map(median, samples_by_launch(self.measurement)))
+
+    @property
+    def mean_time(self) -> Estimate | None:
+        """The geometric mean of the medians of its launches, whose ratio is that of launches in
+        turns, with the interval of the median; the median where it has one launch."""
+        medians, found = self.launch_medians, self.time and self.time.estimate
+        if not found or len(medians) < 2 or not min(medians):
+            return found or None
+        value, low, high = geometric_mean(medians), *found.ends
+        return Estimate(value, *((min(low, value), max(high, value)) * found.has_interval))
 
 
 def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:

@@ -20,7 +20,7 @@ from commbench.answers.check.gate import (
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
-from commbench.answers.history.baseline import what_is_unsure
+from commbench.answers.history.baseline import LATER_RUNS, what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
@@ -124,6 +124,8 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     add = f"`commbench history add {run}{node}{_db(gate)}` adds this run."
     if gate.baseline and gate.baseline.has_run:
         add = "This run is in the history already; it is judged by the runs before it."
+    if gate.baseline and gate.baseline.absent.endswith(LATER_RUNS.format("")):
+        add = "Only runs before this one count: check a newer run."
     case, of_worst = gate.worst and gate.worst.case, ""
     if case:
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""

@@ -72,6 +72,9 @@ class Level(NamedTuple):
         return hypot(self.half(), Z * self.own)
 
 
+LATER_RUNS = "{} that started later do not"
+
+
 def find_baseline(
     history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
 ) -> tuple[LoadedRun, list[str]]:
@@ -119,6 +122,9 @@ def find_baseline(
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f": {span(str, waited)} do not, their ranks waited for a core"
+    counted, every = ({p.run for each in own for p in each.points} for own in (series, found))
+    if newer := sum(run.path != own for run in every - counted):
+        absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
     baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
     return baseline._replace(has_run=own in paths, node=node), notes

@@ -51,7 +51,7 @@ def document(trend: Trend) -> Document:
     judged = len(_judged(trend))
     slower = [*_slower_since(trend)]
     if judged and not (answer or slower):
-        answer = [f"None of {format_count(judged, 'row')} became slower or faster."]
+        answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
     answer += [*slower, *_accepted(trend)]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
         size, *most = span(format_rough_percent, least).split(" to ")

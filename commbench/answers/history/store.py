@@ -157,7 +157,7 @@ class History:
             "placed": records.utc_text(min(started, added)),
         }  # fmt: skip
         with self._translating(), self._transaction():
-            outcome = self._forget_older(identity, content)
+            outcome, values["id"] = self._forget_older(identity, content)
             if outcome == KNOWN:
                 return Added(run, len(rows), KNOWN, waited)
             values["system"] = self._find("system", facts=json.dumps(system))
@@ -257,15 +257,16 @@ class History:
         self._do("DELETE FROM point WHERE run IN (SELECT id FROM forgotten)")
         self._do("DELETE FROM run WHERE id IN (SELECT id FROM forgotten)")
 
-    def _forget_older(self, identity: str, content: str) -> str:
-        """Remove the same run with other rows; the outcome of adding it."""
+    def _forget_older(self, identity: str, content: str) -> tuple[str, int | None]:
+        """Remove the same run with other rows; the outcome of adding it, and its id if it has
+        one."""
         found = self._do("SELECT id, content FROM run WHERE identity = ?", (identity,)).fetchone()
         if found is None:
-            return ADDED
+            return ADDED, None
         if found[1] == content:
-            return KNOWN
+            return KNOWN, found[0]
         self._forget([found[0]])
-        return REPLACED
+        return REPLACED, found[0]
 
     def _insert(self, how: str, table: str, values: dict[str, Any]) -> sqlite3.Cursor:
         names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)

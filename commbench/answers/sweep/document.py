@@ -253,7 +253,6 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     ]
     known = [row for *_, row in rows if row]
     has_waited = any(row.waited or row.waited_rounds for row in known)
-    is_below = any(row.ratio and row.ratio.value < 1 for row in known)
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
@@ -268,8 +267,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     for verdicts in ((*_BEST, ranking.TIED, UNDECIDED), _BEST):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
-    title = "Times; ratio: to the shortest time of the same case (mean over rounds"
-    title += ", so it may be below 1)" if is_below else ")"
+    title = "Times (mean over rounds); ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 

@@ -75,7 +75,13 @@ def _pictures(
     has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
     if has_curves:
         panels = ratio_panels(_sides(result, settings, points), result.sweep.tolerance)
-        yield Picture(name, title, description, panels, [*texts, "Median time of a call"])
+        yield Picture(
+            name,
+            title,
+            description,
+            panels,
+            [*texts, "Time of a call, mean over rounds"],
+        )
     what = "size" if points[0].size_bytes else "case"
     reading = f"time over the shortest time of the same {what}"
     axes, (down, across) = make_axes(result.sweep.settings), ("", "")

@@ -23,7 +23,7 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
-from commbench.results.schema import OK, Run
+from commbench.results.schema import IN_SWEEP, OK, Run
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
@@ -245,8 +245,9 @@ def _make_times(
     runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float
 ) -> tuple[SettingTime | None, ...]:
     times = {
-        setting: row.time.estimate for setting, row in rows.items() if row.time and is_timed(row)
-    }
+        setting: (row.header.launcher == IN_SWEEP and row.mean_time) or row.time.estimate
+        for setting, row in rows.items() if row.time and is_timed(row)
+    }  # fmt: skip
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
     for setting, run in runs.items():

@@ -209,6 +209,9 @@ def test_an_empty_or_short_history_gives_no_verdict(
     gate = check(history, made_run(9))
     assert gate.exit_code == 7 and "adds this run" in advice(gate)[0]
     assert advice(check(history, runs[4]))[0].startswith("This run is in the history already; ")
+    old = check(history, runs[1])
+    assert "1 of 6 earlier runs count; 3 that started later do not" in verdict(old)
+    assert advice(old)[0].startswith("Only runs before this one count: check a newer run.")
     assert "The history has fewer than 6 earlier runs of 5 rows on node1" in " ".join(
         gate.text().split()
     )

@@ -89,7 +89,7 @@ def test_an_outlier_is_no_change(history: History) -> None:
     fill(history, lambda day: 2.0 if day == 20 else 1.0)
     trend = find_trend(history)
     assert not trend.changes
-    assert trend.text().splitlines()[4] == "None of 5 rows became slower or faster."
+    assert trend.text().splitlines()[4] == "No lasting change shows in 5 rows."
     assert trend.text().splitlines()[5].startswith("With 6 more runs, a step of 8.7 % would show.")
 
 
@@ -98,7 +98,7 @@ def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(histor
     history.add(made_run(9), now=BEGIN)
     history.add(made_run(3, environment={"processor": "Another 1"}), now=BEGIN)
     text = " ".join(find_trend(history).text().split())
-    assert "2 runs (such as 9) started later than they were added" in text
+    assert "2 runs (such as 4) started later than they were added" in text
     assert "node1 has runs of 2 systems, which have rows of their own: node1, 2 gloo ranks" in text
 
 
