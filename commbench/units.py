@@ -325,7 +325,7 @@ def format_percent(fraction: float) -> str:
 
 def format_rough_percent(fraction: float) -> str:
     """A fraction in percent with two digits, for what follows from noise: `0.23 %`, `150 %`."""
-    return f"{float(f'{100 * fraction:.2g}'):g} %"
+    return f"{float(f'{100 * fraction:.2g}'):g} %" if fraction <= 99 else "over 9900 %"
 
 
 def format_times(ratio: float) -> str:

@@ -37,10 +37,8 @@ STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
 """An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
 times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
-FEWEST_FOR_SHAPE = 20
-"""With fewer samples the shape of their distribution is unknown."""
-MOST_FOR_SHAPE = 20_000
-"""More do not show it better."""
+FEWEST_FOR_SHAPE, MOST_FOR_SHAPE = 20, 20_000
+"""With fewer samples the shape of their distribution is unknown; more do not show it better."""
 FEWEST_BATCHES_FOR_DRIFT = 4
 SMALLEST_MODE = 0.15
 """Share of the samples that a group must have to count as a mode."""
@@ -258,12 +256,11 @@ def bimodality(row: ResultRow) -> float | None:
 
 
 def find_two_groups(ordered: Sequence[float]) -> TwoGroups | None:
-    """The best split of sorted durations into two groups, on a log scale. None where it may be
-    chance.
+    """The best split of sorted durations into two groups, on a log scale; None for chance.
 
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
-    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
-
+    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation. Fewer
+    samples are between two groups than around each; not so in the tail of a peak.
     A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
     85th percentile are left out: they are too few for a group.
     """
@@ -289,7 +286,10 @@ def find_two_groups(ordered: Sequence[float]) -> TwoGroups | None:
     squares = sum(map(mul, deviations, deviations))
     within = squares - cut * left**2 - (number - cut) * right**2
     separation = (right - left) / sqrt(max(within / number, 1e-12))
-    if separation <= 3.25 + 14 / sqrt(number):
+    places, part = (left, (left + right) / 2, right), (right - left) / 6
+    ends = ((mean + place - part, mean + place + part) for place in places)
+    low, middle, high = (bisect_right(logs, b) - bisect_left(logs, a) for a, b in ends)
+    if separation <= 3.25 + 14 / sqrt(number) or middle >= 0.75 * min(low, high):
         return None
     return TwoGroups(separation, exp(mean + left), exp(mean + right))
 

@@ -77,7 +77,8 @@ def takes_options(
             kind = Annotation(option.annotation)
             named = inspect.Parameter(option.name, _BY_NAME, annotation=kind, default=default)
             own[option.name] = named
-            text = f": {option.default_text}" if default in (None, "") else ""
+            is_usual = default in (None, "") and option.name not in defaults
+            text = f": {option.default_text}" if is_usual else ""
             lines += [f"{option.name} : {kind}, default {default!r}{worded(text).rstrip(': ')}"]
             about = worded(f"    {option.help}")
             lines += textwrap.wrap(about, 84, subsequent_indent="    ", break_on_hyphens=False)
@@ -333,7 +334,7 @@ def soak(**options: Unpack[keywords.Soak]) -> Run:
     return _record(soak_options("api", **{"plots": False, **options}))
 
 
-@takes_options(RUN_OPTIONS, {}, "measure", is_explained=True)
+@takes_options(RUN_OPTIONS, {"output": None}, "measure", is_explained=True)
 def measure(*, group: Any = None, **options: Unpack[keywords.Measure]) -> Run:
     """Measure on a process group of the job that calls this, as started by torchrun.
 

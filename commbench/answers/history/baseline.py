@@ -31,6 +31,7 @@ from commbench.output.text import span
 from commbench.results.schema import OK, RunHeader
 from commbench.stats import Estimate, around, np, student_quantile
 from commbench.units import format_count, format_rough_percent
+from commbench.views import cells
 from commbench.views.cells import ratio_interval_text, ratio_text
 
 _MOST = 500.0
@@ -250,16 +251,17 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     def interval(half: float) -> str:
         return ratio_interval_text(around(log(value), half).map(exp))
 
-    then = f"With {MANY} runs the interval would be {interval(level.half(MANY - level.runs))}, with"
+    best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
+    then = f"With {MANY} runs the interval would be {of_many}, with"
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
         "of this run alone do not help.",
-        f"{then if level.runs < MANY else 'With'} any number of runs that differ as these do at "
-        f"best {interval(Z * level.deviation)}.",
+        f"{then if level.runs < MANY and of_many else 'With'} any number of runs that differ as "
+        f"these do at best {best or cells.TOO_NOISY}.",
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",
     ]
-    if level.least_step and level.least_step < (alone := exp(2 * half) - 1):
+    if level.least_step and level.least_step < (alone := exp(2 * half) - 1) < 99:
         found.append(
             f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
             f"history (`commbench run --history{db}`) a lasting one of "

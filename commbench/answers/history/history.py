@@ -262,6 +262,7 @@ def find_changes(
         RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))
         for each in fitted
         for n, step in enumerate(each.fit.steps)
+        if not step.ratio.ends[0] <= 1 <= step.ratio.ends[1]  # its levels of few runs are unsure
     ]
     rest.sort(key=lambda found: found.clarity, reverse=True)
     while rest:

@@ -115,7 +115,7 @@ class Added(NamedTuple):
     """How many of these do not count: see Point.counts."""
 
     def __repr__(self) -> str:
-        return f"<Added: {self.run.name}, {format_count(self.rows, 'row')}>"
+        return f"<Added: {self.run.name}, {self.outcome}, {format_count(self.rows, 'row')}>"
 
 
 def find_system(run: LoadedRun, node: str = "") -> System:
