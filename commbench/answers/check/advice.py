@@ -25,7 +25,7 @@ from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
-from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
+from commbench.stats import FAIL, FASTER, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
 
@@ -52,8 +52,6 @@ def advice(gate: GateResult) -> list[str]:
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
         "faster": gate.outcome == PASS and _is_faster(gate),
-        "likely": gate.outcome == PASS
-        and any(len(result.with_outcome(LIKELY)) > result.checks.passed for result in gate.results),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     levels = (gate.baseline and gate.baseline.levels) or {}

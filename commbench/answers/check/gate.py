@@ -1,7 +1,6 @@
 """Checks whether a run keeps rules, row by row, and decides the outcome of the whole.
 
-A check passes only if it has looked: every rule needs a row that passes. See `RuleResult.outcome`
-and `GateResult.outcome` for what else it needs.
+A check passes only if it has looked: see `RuleResult.outcome` and `GateResult.outcome`.
 """
 
 from __future__ import annotations
@@ -147,14 +146,15 @@ class RuleResult(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
-        otherwise. NOT_MEASURED if no row was judged and the rule is optional."""
-        effects = {check.effect for check in self.checks.others}
-        effects |= {PASS} if self.checks.passed else set()
-        if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
-            return found
+        """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or fewer rows pass than are
+        likely to. PASS otherwise. NOT_MEASURED if no row was judged and the rule is optional."""
+        passed, others = self.checks.passed, self.checks.others
+        effects = {check.effect for check in others}
+        likely = sum(check.outcome == LIKELY and not check.effect for check in others)
+        effects |= {NO_VERDICT} if likely > passed else {PASS} if passed else set()
+        found = next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), "")
         is_open = not self.rule.optional or self.with_outcome(*stats.OPEN)
-        return NO_VERDICT if is_open else NOT_MEASURED
+        return found or (NO_VERDICT if is_open else NOT_MEASURED)
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
         """The rows with these outcomes, in the order of the outcomes."""

@@ -3,11 +3,13 @@ launches that are drawn. `python tests/gate_power.py` prints how often for other
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from gate_power import checked
 
 from commbench.answers.check.gate import NOT_TOGETHER
-from commbench.stats import FAIL, PASS
+from commbench.stats import FAIL, LIKELY, PASS
 
 
 def failing(
@@ -65,6 +67,17 @@ def test_a_program_passes_against_itself() -> None:
         assert row.outcome == PASS and row.estimate.high > 1.25 > row.with_range.high
     strict = [checked(12, 0.04, seed, limit="25%", undecided=FAIL) for seed in range(10)]
     assert sum(each.outcome == PASS for each in strict) <= 3
+
+
+def test_a_check_needs_as_many_rows_that_pass_as_likely_do() -> None:
+    outcomes = {}
+    for seed in range(12):
+        gate = checked(12, 0.02, seed)
+        found = Counter(row.outcome for row in gate.results[0].checks)
+        assert gate.outcome == ("pass" if found[PASS] >= found[LIKELY] else "no verdict")
+        outcomes[gate.outcome] = found
+    assert set(outcomes) == {"pass", "no verdict"}
+    assert outcomes["no verdict"][LIKELY] > 6
 
 
 # One row of 12 that takes 1.6 times as long passes in none of 100 checks with 10 or 25 %.
