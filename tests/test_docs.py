@@ -35,8 +35,9 @@ def test_the_table_of_the_readme_is_what_the_command_prints() -> None:
     assert all(part.strip("\n") in printed for part in kept)
 
 
-def test_the_rows_of_the_reference_are_those_of_its_journal() -> None:
-    ended = run_commbench(ROOT, "check", "results/reference/results.csv", "--max-time", "1s")
+@pytest.mark.parametrize("folder", ["reference", "gpu-reference/h100-copies"])
+def test_the_rows_of_a_reference_are_those_of_its_journal(folder: str) -> None:
+    ended = run_commbench(ROOT, "check", f"results/{folder}/results.csv", "--max-time", "1s")
     assert ended.code == 0, ended.err
 
 
