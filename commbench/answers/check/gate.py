@@ -38,13 +38,13 @@ EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 UNCHECKED = "results not checked"
 """Why a row with results is not judged."""
-WIDEST = 2.0
-"""An interval whose upper end is more than so many times the lower one says too little."""
+WIDEST, WIDEST_IN_RANGE = 2.0, 10.0
+"""An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
+TOO_WIDE = f"the interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
 WITH_RANGE = "with the other sizes of the range"
-"""How a row passes whose own interval is too wide for that."""
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
-"""Why a row does not fail whose own interval is beyond the limit."""
+"""How a row passes whose own interval is too wide, and why one beyond the limit does not fail."""
 
 
 class RowCheck(NamedTuple):
@@ -57,9 +57,9 @@ class RowCheck(NamedTuple):
     outcome: str
     """One of OUTCOMES."""
     estimate: Estimate | None = None
-    """The quantity that the rule limits; None where it was not measured."""
+    """The quantity that the rule limits; None where not measured."""
     reason: str = ""
-    """Why there is no estimate, or what else leaves it open; WITH_RANGE where it passes so."""
+    """Why it has no estimate or is open; WITH_RANGE where it passes so."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
@@ -72,15 +72,14 @@ class RowCheck(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How far the value is beyond the limit, as a factor: 1 at the limit, below 1 within it;
-        infinite where there is no value."""
+        """How many times the limit the value is: below 1 within it; infinite without a value."""
         return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
 
     @property
     def is_beyond(self) -> bool:
         """Whether its whole interval is beyond the limit."""
-        rule, own = self.rule, self.estimate
-        return own is not None and judge(own, rule.value, rule.limit.is_least) == FAIL
+        own, least = self.estimate, self.rule.limit.is_least
+        return own is not None and judge(own, self.rule.value, least) == FAIL
 
     @property
     def demand(self) -> str:
@@ -378,8 +377,9 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
         for one, where in ((row, ""), (baseline or row, " in the baseline")):
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
-    is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
-    doubt = doubt or WIDE * (is_wide and outcome == UNDECIDED and found.excess <= 1)
+    low, high = estimate.low or 0.0, estimate.high or 0.0
+    wide = TOO_WIDE if high > WIDEST_IN_RANGE * low else WIDE * (high > WIDEST * low)
+    doubt = doubt or wide * (outcome == UNDECIDED and found.excess <= 1)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

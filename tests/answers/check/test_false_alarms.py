@@ -4,12 +4,13 @@ launches that are drawn. `python tests/gate_power.py` prints how often for other
 from __future__ import annotations
 
 from collections import Counter
+from math import sqrt
 
 import pytest
 from gate_power import checked
 
-from commbench.answers.check.gate import NOT_TOGETHER
-from commbench.stats import FAIL, LIKELY, PASS
+from commbench.answers.check.gate import NOT_TOGETHER, TOO_WIDE, WIDE, _decide
+from commbench.stats import FAIL, LIKELY, PASS, Estimate
 
 
 def failing(
@@ -78,6 +79,15 @@ def test_a_check_needs_as_many_rows_that_pass_as_likely_do() -> None:
         outcomes[gate.outcome] = found
     assert set(outcomes) == {"pass", "no verdict"}
     assert outcomes["no verdict"][LIKELY] > 6
+
+
+def test_a_row_that_says_nothing_by_itself_does_not_pass_with_its_range() -> None:
+    gate = checked(12, 0.04, 1, limit="25%")
+    rule, pair = gate.results[0].rule, gate.comparison.rows[0]
+    for most, reason in ((9.0, WIDE), (11.0, TOO_WIDE)):
+        noisy = Estimate(1.0, 1 / sqrt(most), sqrt(most))
+        found = _decide(rule, pair.b, noisy, pair.a, False)
+        assert (found.outcome, found.reason) == ("undecided", reason)
 
 
 # One row of 12 that takes 1.6 times as long passes in none of 100 checks with 10 or 25 %.
