@@ -256,11 +256,11 @@ def bimodality(row: ResultRow) -> float | None:
 
 
 def find_two_groups(ordered: Sequence[float]) -> TwoGroups | None:
-    """The best split of sorted durations into two groups, on a log scale; None for chance.
+    """The best split of sorted durations into two groups, on a log scale; None if it may be chance.
 
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
-    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation. Fewer
-    samples are between two groups than around each; not so in the tail of a peak.
+    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation. There
+    are fewer samples between two groups than around each. A peak with a long tail has no such gap.
     A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
     85th percentile are left out: they are too few for a group.
     """

@@ -74,7 +74,7 @@ class Measured(NamedTuple):
     def leave_open(self, found: ChoiceAdvice) -> ChoiceAdvice:
         """The advice on these settings, without what `commbench compare` refuses to compare."""
         runs = {e.setting: as_loaded_run(e.run, NEEDED_FACTS) for e in self.results if e.run}
-        apart = {s for s, run in runs.items() if find_mismatches(runs[found.default], run)}
+        apart = {s for s, run in runs.items() if find_mismatches(runs[found.default], run)[0]}
         ranges = tuple(
             each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
             if each.alternative in apart

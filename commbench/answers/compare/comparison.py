@@ -220,9 +220,9 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     in_a, in_b, only_a, only_b = match_rows(a, b)
-    found, is_across = find_mismatches(a, b), environment.are_other_machines(a, b)
-    others = environment.differences(a, b)
-    others = others if found else (*environment.mismatches(a, b), *others)
+    found, varied = find_mismatches(a, b)
+    is_across = environment.are_other_machines(a, b)
+    others = (*varied, *environment.differences(a, b))
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows, runs = [], ratio.find_facts(a.run, b.run)
     # In turns, the launches show how the host changes; what is slower on one side is its own.
@@ -254,15 +254,17 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     )
 
 
-def find_mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
-    """What forbids a comparison: the facts that must match and do not; none of two settings of one
-    sweep, which names all of them."""
+def find_mismatches(
+    a: LoadedRun, b: LoadedRun
+) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
+    """The facts that must match and do not: those that forbid a comparison, and those of two
+    settings of one sweep, which names all of them."""
     found = environment.mismatches(a, b)
     folders = [run.path.resolve() for run in (a, b)]
     pairs = [(d.name, *each) for d in found for each in zip((d.a, d.b), folders, strict=True)]
     is_named = all(f"{n.replace('_', '-')}={v}" in folder.name.split("+") for n, v, folder in pairs)
     is_swept = folders[0].parent == folders[1].parent and all(map(holds_rounds, folders))
-    return () if is_named and is_swept else found
+    return ((), found) if is_named and is_swept else (found, ())
 
 
 def row_kind(row: Any) -> str:

@@ -201,9 +201,8 @@ def pool_kind(rows: Sequence[ComparedRow], tolerance: float) -> list[PooledRatio
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
     the range's log ratio, and by more than three standard errors (of launches in turns, those of
-    the differences by turn); and where rows in which ranks
-    waited for a core begin or end. Neighbouring ranges that are both `same`, or both `undecided`,
-    become one.
+    the differences by turn); and where rows in which ranks waited for a core begin or end.
+    Neighbouring ranges that are both `same`, or both `undecided`, become one.
     """
     ranges: list[list[ComparedRow]] = []
     found: list[PooledRatio] = []

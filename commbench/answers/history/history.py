@@ -51,10 +51,10 @@ class FittedSeries(NamedTuple):
     waited: tuple[Point, ...] = ()
     """Those that do not, for their ranks waited for a core."""
     slow: int = 0
-    """So many of the last points are slower than the others, without a step: they are in no segment
-    if the others are enough for a fit, and not accepted."""
+    """How many of the last points are slower than the others without a step. They are in no segment
+    where at least FEWEST others are left. 0 where someone accepted them."""
     by: Estimate = Estimate(1.0)
-    """How many times."""
+    """How many times as long they take."""
 
     @property
     def last(self) -> Segment:

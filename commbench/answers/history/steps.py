@@ -8,8 +8,8 @@ exactly, by dynamic programming (Jackson et al., IEEE Signal Processing Letters 
 far from the median of their neighbours are moved to CLIP standard deviations from it first, so that
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
-other level, or dropped; each segment is cut again by itself, as a short level beside a step may be
-hidden so; and the levels are of points moved towards the median of their segment.
+other level, or dropped. These neighbours may also hide a short level, so each segment is cut again
+by itself. The levels are of points moved towards the median of their segment.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
 that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
@@ -338,8 +338,8 @@ class _Sums:
 
 
 def _find_cuts(values: Array, weights: Array, noise: Noise, cost: float) -> list[int]:
-    """The places of steps, each of which costs so much; those within the segments that they make
-    as well, where no neighbour is beyond another step."""
+    """The places of steps, each of which costs so much. Each segment is then cut again by itself:
+    there, the moving medians have no values from beyond another step."""
     smooth = _Sums(_clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
     cuts = _settle(values, smooth.cut(cost), JUMP * noise.deviation)
     found = [*cuts]
