@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -381,11 +382,10 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
-    _diagnostic("launches", figures.launch_spread, 0.05, QUEUED, is_enough=_is_precise),
-    _diagnostic(
-        "rounds", lambda row: figures.launch_spread(row, True), 0.05, QUEUED,
-        is_enough=_is_precise,
-    ),
+    *(_diagnostic(
+        name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,
+        names=lambda row: row.odd_launch, is_enough=_is_precise,
+    ) for name in ("launches", "rounds")),
     _diagnostic(
         "bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED,
         is_enough=_is_precise,

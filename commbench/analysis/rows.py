@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import log
 from operator import is_
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -247,6 +248,23 @@ class ResultRow:
         if self.time and len(launches_of(self.measurement)) == 1:
             return (self.time.median,)
         return tuple(map(median, samples_by_launch(self.measurement)))
+
+    @property
+    def odd_launch(self) -> list[str]:
+        """The launch that differs from all others more than three times as much as these from each
+        other, and how long it took, in words; empty where there is none."""
+        medians = self.launch_medians
+        middle = median(sorted(medians)) if len(medians) > 2 else 0.0
+        if not middle or not min(medians):
+            return []
+        odd = max(range(len(medians)), key=lambda n: abs(log(medians[n] / middle)))
+        *others, last = sorted(medians[:odd] + medians[odd + 1 :])
+        times = medians[odd] / geometric_mean([*others, last])
+        nearest = min(abs(log(medians[odd] / other)) for other in (others[0], last))
+        if nearest <= 3 * log(last / others[0]):
+            return []
+        word = "round" if len(medians) > self.header.plan.launches else "launch"
+        return [f": {word} {odd + 1} took {times:.2g} times as long as the others"]
 
     @property
     def mean_time(self) -> Estimate | None:

@@ -280,6 +280,21 @@ def test_launches_differ_as_much_where_they_are_many(times: int, said: str) -> N
     assert described("launches", clean(*own, launches=len(factors))) == said
 
 
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ([1.0, 1.02, 1.5], ": launch 3 took 1.5 times as long as the others; "),
+        ([0.6, 1.0, 1.02, 1.05], ": launch 1 took 0.59 times as long as the others; "),
+        ([1.0, 1.1, 1.3], "; "),
+        ([1.0, 1.5], "; "),
+    ],
+)
+def test_a_launch_that_alone_differs_is_named(factors: list[float], said: str) -> None:
+    own = [b for n, f in enumerate(factors) for b in batches(*[[MS * f] * 20] * 5, launch=n)]
+    found = described("launches", clean(*own, launches=len(factors)))
+    assert f"(standard deviation){said}try --launches" in found
+
+
 TRY_REALTIME = (
     "Use an idle host, or --cpu-mode realtime (root or CAP_SYS_NICE); `commbench doctor` tries "
     "every mode."

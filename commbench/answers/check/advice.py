@@ -15,6 +15,7 @@ from commbench.answers.check.gate import (
     GateResult,
     RowCheck,
     RuleResult,
+    check,
     find_ranges,
 )
 from commbench.answers.check.rules import Rule
@@ -27,6 +28,9 @@ from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
 from commbench.stats import FAIL, FASTER, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
+
+LIMITS = 5, 10, 15, 20, 25, 30, 40, 50, 75, 100
+"""Limits that a check may have, in percent."""
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -42,9 +46,11 @@ def advice(gate: GateResult) -> list[str]:
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
+    passing = _passing(gate) if noisy else None
     applies = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
+        "passing": passing is not None,
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
@@ -61,7 +67,7 @@ def advice(gate: GateResult) -> list[str]:
         again = f"{widest.case.name}: {again}" if own[1:] else again
     elif gate.comparison and not absent:
         again = _clearer(gate.comparison, found, noisy)
-    return _texts(gate, applies, again)
+    return _texts(gate, applies, again, passing)
 
 
 def _clearer(
@@ -74,6 +80,21 @@ def _clearer(
     ranges = find_ranges(strict, comparison) if strict else ()
     unsure = [each for each in ranges if any(map(each.covers, rows))]
     return causes.clearer(comparison, unsure, strict and strict.value - 1, rows)
+
+
+def _passing(gate: GateResult) -> int | None:
+    """The least of LIMITS that the run passes as it was measured, of one rule against a baseline;
+    None where there is none."""
+    if len(gate.results) > 1 or not gate.results[0].rule.limit.needs_baseline:
+        return None
+    rule = gate.results[0].rule
+    larger = (percent for percent in LIMITS if 1 + percent / 100 > rule.value)
+    found = (
+        (percent, check(gate.run, [rule._replace(value=1 + percent / 100)], gate.baseline,
+                        undecided=rule.undecided))
+        for percent in larger
+    )  # fmt: skip
+    return next((percent for percent, tried in found if tried), None)
 
 
 def _strictest(results: Sequence[RuleResult]) -> Rule | None:
@@ -114,7 +135,9 @@ def _after_failure(gate: GateResult) -> list[str]:
     return _texts(gate, applies)
 
 
-def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> list[str]:
+def _texts(
+    gate: GateResult, applies: Mapping[str, bool], again: str = "", passing: int | None = None
+) -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
@@ -132,7 +155,7 @@ def _texts(gate: GateResult, applies: Mapping[str, bool], again: str = "") -> li
     if gate.comparison and gate.comparison.differences:
         differs = "What differs between them is below."
     blanks = {
-        "clearer": again, "waited": _waited(gate), "base": base,
+        "clearer": again, "passing": passing, "waited": _waited(gate), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,

@@ -169,15 +169,15 @@ def _foresee_row(
     together = range_.ratio_of(row)
     if not (row.ratio and together):
         return None
-    value = row.ratio.value
+    value, now = row.ratio.value, row.ratio.ends
     own, shared, whole = (range_.foresee(row, number, e) for e in (row.ratio, together, None))
     if shared is None or whole is None:
         return None
     low, high = 0.0, max(value, together.value * (1 + shared))
     if own is not None:
-        low = min(value / (1 + own), range_.ratio.value / (1 + whole))
+        low = max(now[0], min(value / (1 + own), range_.ratio.value / (1 + whole)))
         high = min(high, value * (1 + own))
-    return value, low, high
+    return value, low, min(high, now[1], max(value, together.ends[1]))
 
 
 def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], number: int) -> str:
