@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
 from commbench.output import ci
+from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.results.schema import OK, Measurement
 from commbench.runner.launched_ranks import run_temporarily
@@ -67,12 +68,15 @@ class SmokeResult(Result, view="runner.smoke", rows="operations"):
 
 
 def plan_smoke(given: dict[str, Any]) -> Plan:
-    """The plan of the smoke test with these run options."""
+    """The plan of the smoke test with these run options, without operations that need more
+    ranks."""
     options = parse_options(
         {"op": ("all", "p2p"), "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
          "order": "ascending", **given}
     )  # fmt: skip
-    return replace(plan_run(options).plan, budget_s=BUDGET_S)
+    plan = plan_run(options).plan
+    operations = [n for n in plan.operations if OPERATIONS[n].min_ranks <= plan.world_size]
+    return replace(plan, budget_s=BUDGET_S, operations=tuple(operations))
 
 
 def run_smoke(plan: Plan, *, is_silent: bool = True) -> SmokeResult:

@@ -317,9 +317,11 @@ def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelt
             )
         return rendezvous_s
     except (RuntimeError, ValueError) as error:
+        reason = reason_of(error)
+        hint = "see `commbench env` for backends and devices; --timeout sets how long ranks wait"
         raise UnavailableError(
-            f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
-            "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
+            f"rank {rank_context.rank} could not join a {plan.backend} group: {reason}",
+            "set GLOO_SOCKET_IFNAME to one of these" if "GLOO_SOCKET_IFNAME" in reason else hint,
         ) from error
 
 

@@ -155,10 +155,11 @@ def clearer(
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
         return f"For a clearer answer {how}"
-    if decision := _of_limit(limit, known, number):
+    word = "rounds" if holds_rounds(found.b.path) else "launches"
+    if decision := _of_limit(limit, known, f"{number} {word}"):
         turns = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         return f"{decision} Or measure both again {turns}on a quiet host (`commbench doctor`)."
-    return f"More launches decide this limit, if they differ as these do and B/A stays: {how}"
+    return f"More {word} decide this limit, if they differ as these do and B/A stays: {how}"
 
 
 def _foresee_row(
@@ -180,8 +181,9 @@ def _foresee_row(
     return value, low, min(high, now[1], max(value, together.ends[1]))
 
 
-def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], number: int) -> str:
-    """Which limits some rows of _foresee_row decide; empty where this one is among them."""
+def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: str) -> str:
+    """Which limits some rows of _foresee_row decide, `then` with so many launches or rounds; empty
+    where this one is among them."""
     values, lows, highs = map(max, zip(*found, strict=True))
     if lows > 1 + limit or highs <= 1 + limit:
         return ""
@@ -189,6 +191,6 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], number:
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     return (
-        f"More launches will hardly decide this limit. If they differ as these do, and B/A stays "
-        f"{values:.2f}{worst}, {number} launches {limits}pass a limit from {passes} % on."
+        f"More {then.split()[1]} will hardly decide this limit. If they differ as these do, and "
+        f"B/A stays {values:.2f}{worst}, {then} {limits}pass a limit from {passes} % on."
     )
