@@ -15,6 +15,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.doctor.measure import median_range
 from commbench.errors import CommbenchError, Interrupted
 from commbench.host.cpu import PLAIN
+from commbench.output.text import about
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
@@ -80,14 +81,16 @@ def try_modes(
     order.sort(key=lambda trial: trial != (0, PLAIN))  # the others are compared with it
     # The budget of each size; starting ranks, aligning and warming up take time too.
     budget_s = min(0.2, 0.05 * max(0.1, deadline - time.monotonic()) / len(order))
-    longest, refused = 0.0, set()
+    began, longest, refused = time.monotonic(), 0.0, set()
     for number, (round_, mode) in enumerate(order, start=1):
         if mode in refused:
             continue
         start = time.monotonic()
         if longest and start + longest > deadline:
             return
-        print_status(f"[{number}/{len(order)}] round {round_ + 1} of {rounds}, {mode}")
+        left_s = (start - began) / max(number - 1, 1) * (len(order) - number + 1)
+        left = f"{about(left_s)} left; " * (number > 1)
+        print_status(f"[{number}/{len(order)}] {left}round {round_ + 1} of {rounds}, {mode}")
         plan = Plan(
             operations=(DEFAULT_OPERATION,), sizes=SIZES, backend="gloo", device="cpu",
             world_size=ranks, cpu_mode=mode, budget_s=budget_s, check=False,
