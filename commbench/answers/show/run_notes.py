@@ -37,7 +37,7 @@ class RowsWarning(NamedTuple):
 
     name: str
     which: str
-    """The rows in a few words: `all rows`, `all_reduce 1M-64M`, `all rows; most at 1M`."""
+    """The rows in a few words: `all rows`, `all_reduce 1M-64M`, `9 of 12 rows; most at 1M`."""
     message: str
     """What is wrong, and what to do."""
     explanation: str
@@ -61,6 +61,8 @@ def find_warnings(
 
     def name(some: Sequence[ResultRow], longest: int = LONGEST) -> str:
         cases = name_rows([row.case for row in some], timed, longest)
+        if longest == LONGEST and cases.endswith(("more row", "more rows")):
+            cases = f"{len(some)} of {len(timed)} rows"
         return " ".join(filter(None, [cases, name_runs and name_runs(some)]))
 
     for diagnostic in DIAGNOSTICS:

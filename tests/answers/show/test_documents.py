@@ -262,11 +262,11 @@ KINDS = [(1024, operation) for operation in ("all_gather", "broadcast", "gather"
          "all_reduce 1K-2K, 16K-128K"),
         (KINDS, [1024], "all_gather 1K; broadcast 1K; gather 1K"),
         ([*KINDS, (4096, "all_to_all"), (8192, "all_to_all")], [1024],
-         "all_gather 1K; broadcast 1K; gather 1K; 2 more rows"),
+         "5 of 6 rows"),
         ([(1024, "barrier")], [1024], "barrier"),
     ],
 )  # fmt: skip
-def test_a_warning_of_some_rows_names_some_and_counts_the_others(
+def test_a_warning_of_some_rows_names_or_counts_them(
     concerned: list[tuple[int, str]], others: list[int], which: str
 ) -> None:
     rows = [waiting(0.9, *case) for case in concerned] + [waiting(0.0, size) for size in others]
