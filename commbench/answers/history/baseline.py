@@ -29,7 +29,7 @@ from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK, RunHeader
-from commbench.stats import Estimate, around, np, student_quantile
+from commbench.stats import Estimate, around, factor_of_all, np, student_quantile
 from commbench.units import format_count, format_rough_percent
 from commbench.views import cells
 from commbench.views.cells import ratio_interval_text, ratio_text
@@ -183,13 +183,13 @@ def find_level(
         for first, last, level in fit.segments:
             own = begin + first, begin + last
             if not level or last - first + 1 < steps.STEADY:
-                level = Estimate(exp(steps.level_of_few(logs[own[0] : own[1] + 1], noise)))
+                level = Estimate(exp(level_of_few(logs[own[0] : own[1] + 1], noise)))
             segments.append(steps.Segment(*own, level))
     base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
     slow = steps.slow_end(logs[base.first :])[0] if base == segments[-1] else 0
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
-    deviation, degrees = steps.single_points(logs, segments)
+    deviation, degrees = single_points(logs, segments)
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     assert base.level
@@ -197,6 +197,29 @@ def find_level(
         base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1,
         len(times),
     )  # fmt: skip
+
+
+def level_of_few(logs: Sequence[float], noise: float) -> float:
+    """The logarithm of a level of fewer than STEADY runs, one of which may be an outlier: the mean
+    of those that are near their median; of an even number, near the lower one of the middle two."""
+    middle = sorted(logs)[(len(logs) - 1) // 2]
+    return fmean(each for each in logs if abs(each - middle) <= steps.JUMP * noise)
+
+
+def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> tuple[float, int]:
+    """The standard deviation of single points about the levels of their segments, of all of which
+    the level is known, and its degrees of freedom. One point in ten, at least one, does not count
+    where it is an outlier: at 5 % for all points together, by Student's t of the others."""
+    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
+    squares = sorted((own - level) ** 2 for own, level in zip(logs, levels, strict=True))
+    number, lost = len(squares), len(segments)
+    z = factor_of_all(number)
+    for out in range(max(1, number // 10), -1, -1):
+        degrees = number - lost - out
+        variance = sum(squares[: number - out]) / degrees
+        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
+            break
+    return max(sqrt(variance), steps.LEAST_NOISE), degrees
 
 
 def mean_time(times: Iterable[Estimate]) -> float:

@@ -9,7 +9,8 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
 other level, or dropped. These neighbours may also hide a short level, so each segment is cut again
-by itself. The levels are of points moved towards the median of their segment.
+by itself. So may the noise, which a slow part of a short series raises: see _slow_part. The levels
+are of points moved towards the median of their segment.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
 that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
@@ -34,11 +35,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
+from commbench.stats import Array, Estimate, around, combine, np, student_quantile
 
 ALPHA = 0.01
 """The probability that a step is found in a series without one, or in any row of a system."""
@@ -55,6 +56,8 @@ JUMP = 3.0
 """A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
+MOST_SEARCHED = 100
+"""Points of a segment in which slow ones are looked for: with more, the noise is known well."""
 LEAST_NOISE = 1e-3
 """A standard deviation of logarithms; a series of rounded times may have none."""
 _NORMAL = NormalDist()
@@ -143,13 +146,22 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     width = CLIP * noise.deviation
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
+    parts = pairwise([0, *cuts, number])
+    found = [first + at for first, end in parts for at in _slow_part(values[first:end], alpha / 2)]
+    if found:  # what is slow there had counted as noise
+        cuts = sorted([*cuts, *found])
+        noise = estimate_noise(values - _medians(values, cuts))
+        width, weights = CLIP * noise.deviation, _weights(series, noise)
+        sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
     levels = [
         _cover(sums.level(first, end, noise), values[first:end]) for first, end in pairwise(ends)
     ]
-    parts = zip(pairwise(ends), levels, strict=True)
-    segments = [Segment(first, end - 1, level.map(exp)) for (first, end), level in parts]
+    segments = [
+        Segment(first, end - 1, level.map(exp))
+        for (first, end), level in zip(pairwise(ends), levels, strict=True)
+    ]
     steps = []
     for n, at in enumerate(cuts):
         first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
@@ -168,13 +180,6 @@ def _cover(level: Estimate, own: Array) -> Estimate:
     return around(
         level.value, max(level.ends[1] - level.value, student_quantile(Z, number - 1) * error)
     )
-
-
-def level_of_few(logs: Sequence[float], noise: float) -> float:
-    """The logarithm of a level of fewer than STEADY runs, one of which may be an outlier: the mean
-    of those that are near their median; of an even number, near the lower one of the middle two."""
-    middle = sorted(logs)[(len(logs) - 1) // 2]
-    return fmean(each for each in logs if abs(each - middle) <= JUMP * noise)
 
 
 def estimate_noise(values: Array) -> Noise:
@@ -215,22 +220,6 @@ def own_deviation(found: Estimate) -> float:
     return log(high / low) / 2 / Z if low > 0 else inf
 
 
-def single_points(logs: Sequence[float], segments: Sequence[Segment]) -> tuple[float, int]:
-    """The standard deviation of single points about the levels of their segments, of all of which
-    the level is known, and its degrees of freedom. One point in ten, at least one, does not count
-    where it is an outlier: at 5 % for all points together, by Student's t of the others."""
-    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
-    squares = sorted((own - level) ** 2 for own, level in zip(logs, levels, strict=True))
-    number, lost = len(squares), len(segments)
-    z = factor_of_all(number)
-    for out in range(max(1, number // 10), -1, -1):
-        degrees = number - lost - out
-        variance = sum(squares[: number - out]) / degrees
-        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
-            break
-    return max(sqrt(variance), LEAST_NOISE), degrees
-
-
 def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     """How many of the last points of a level are slower than the others, as they are too few for a
     step, or for one that is certain, and how many times; 0 where none. Student's t of two samples,
@@ -252,6 +241,37 @@ def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     rise = float(above[best] * number / (later[best] * (number - later[best])))
     half = student_quantile(Z, number - 2) * rise / float(scores[best])
     return best + 1, around(rise, half).map(exp)
+
+
+def _slow_part(values: Array, alpha: float) -> Sequence[int]:
+    """Where points in the middle of a segment are slower than those before and after them: the
+    place of their first one, and of the next one after them; empty where none are. Student's t of
+    two samples, with alpha for all places together (Bonferroni); the autocorrelation about the two
+    means counts. In a short series such points hide themselves: the differences of neighbours at
+    their ends, and how they scatter, raise the noise."""
+    number = len(values)
+    begin, after = np.triu_indices(number + 1, SHORTEST)
+    is_inside = (begin >= SHORTEST) & (after <= number - SHORTEST)
+    begin, after = begin[is_inside], after[is_inside]
+    if not len(begin) or number > MOST_SEARCHED:
+        return ()
+    sums, later = np.cumsum([0.0, *(values - values.mean())]), after - begin
+    above = np.maximum(sums[after] - sums[begin], 0.0)
+    gains = above**2 * number / (later * (number - later))  # as in slow_end
+    best = int(gains.argmax())
+    place = int(begin[best]), int(after[best])
+    is_slow = (np.arange(number) >= place[0]) & (np.arange(number) < place[1])
+    slow, other = values[is_slow].mean(), values[~is_slow].mean()
+    rest = values - np.where(is_slow, slow, other)
+    squares = max(float(rest @ rest), LEAST_NOISE**2)
+    found = float(rest[1:] @ rest[:-1]) / squares
+    # Without its bias, and as large as chance may hide.
+    most = found + (1 + 3 * found) / number + 1.75 / sqrt(number)
+    correlation = min(max(most, 0.0), 0.9)
+    score = gains[best] * (number - 2) / squares * (1 - correlation) / (1 + correlation)
+    limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(begin)), number - 2)
+    are_enough = np.sum(values[is_slow] > (slow + other) / 2) >= SHORTEST  # no few outliers
+    return place if score > limit**2 and are_enough else ()
 
 
 def _clip(values: Array, medians: Array, width: float) -> Array:
