@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import clearer
@@ -21,6 +21,7 @@ from commbench.answers.history import records, steps
 from commbench.answers.history.history import (
     TOLERANCE,
     Change,
+    alpha_of_each,
     causes_text,
     find_changes,
     fit_series,
@@ -83,6 +84,9 @@ def find_baseline(
     as a run whose intervals are those of the time of this run; and what the history lacks, or which
     runs are slower. It has no row for a case with fewer than FEWEST runs. Without a history at
     `path` it is None."""
+    if not run.rows:  # it was cut off before its first row, which fails a check
+        name = f"history of {node or 'this host'}"
+        return LoadedRun(name, path, run.columns, [], absent="this run has no row", levels={}), []
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
     begin = history.accepted().get(system, "") if history else ""
@@ -91,7 +95,7 @@ def find_baseline(
         begin = ""  # the run is older than the accepted level
     rows, levels, slower = [], {}, []
     few: list[Series] = []
-    alpha = steps.alpha_of_each(sum(point.counts for point in each.points) for each in series)
+    alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
@@ -103,8 +107,11 @@ def find_baseline(
         levels[key] = level
         usual = points[level.end - level.runs : level.end]
         rows.append(_baseline_row(cases[key], level, usual))
-        if later := points[level.end :]:
-            slower.append((later, mean_time(point.time for point in later) / level.time))
+        later = points[level.end :]
+        now = median(sorted(point.time.value for point in later)) if later else 0.0
+        # Not where the last one is as fast as usual again.
+        if later and later[-1].time.value > sqrt(level.time * now):
+            slower.append((later, now / level.time))
     notes = []
     if history and slower:
         changes = find_changes(fit_series(series), history.environments())
@@ -220,11 +227,6 @@ def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> t
         if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
             break
     return max(sqrt(variance), steps.LEAST_NOISE), degrees
-
-
-def mean_time(times: Iterable[Estimate]) -> float:
-    """The geometric mean of times."""
-    return geometric_mean(each.value for each in times)
 
 
 def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:

@@ -49,7 +49,7 @@ def document(trend: Trend) -> Document:
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
-    slower = [*_slower_since(trend)]
+    slower = [*_slower_since(trend), *_fast_again(trend)]
     if judged and not (answer or slower):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
     answer += [*slower, *_accepted(trend)]
@@ -128,6 +128,16 @@ def _slower_since(trend: Trend) -> Iterator[str]:
             f"{f'; {WAITING} went from {parts[0]} to {parts[1]} then' if parts else ''}. "
             f"A check does not count {these} as usual."
         )
+
+
+def _fast_again(trend: Trend) -> Iterator[str]:
+    """Which rows are as fast in the last runs as before their last slowdown."""
+    if rows := [each for each in trend.series if each.back]:
+        cases = [each.case for each in rows]
+        names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
+        runs = span(str, [each.back for each in rows])
+        last = "The last run is" if runs == "1" else f"The last {runs} runs are"
+        yield f"{last} as fast as before that again, too few for a level: {names}."
 
 
 def _slower_now(trend: Trend) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import log
+from math import log, sqrt
 from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,9 +18,9 @@ from commbench.answers.history.records import HistoryRun, Point, Series, System,
 from commbench.answers.history.steps import (
     ALPHA,
     FEWEST,
+    SHORTEST,
     Fit,
     Segment,
-    alpha_of_each,
     find_steps,
     slow_end,
 )
@@ -55,6 +55,9 @@ class FittedSeries(NamedTuple):
     where at least FEWEST others are left. 0 where someone accepted them."""
     by: Estimate = Estimate(1.0)
     """How many times as long they take."""
+    back: int = 0
+    """How many of the last points, too few for a level, are as fast as before the last slowdown;
+    they are in no segment."""
 
     @property
     def last(self) -> Segment:
@@ -113,8 +116,8 @@ class RowStep(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the row had no step since."""
-        return self.number == len(self.found.fit.steps) - 1
+        """Whether the row had no step since, and is not as fast as before again."""
+        return self.number == len(self.found.fit.steps) - 1 and not self.found.back
 
     @property
     def levels(self) -> list[Sequence[Point]]:
@@ -229,6 +232,12 @@ def _order(run: HistoryRun) -> tuple[str, int]:
     return run.placed, run.id
 
 
+def alpha_of_each(numbers: Iterable[int]) -> float:
+    """The alpha of each of several series with so many points, for ALPHA for all of them together:
+    by Bonferroni's inequality. Those with too few points have no step and do not count."""
+    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
+
+
 def fit_series(
     series: Sequence[Series],
     tolerance: float = TOLERANCE,
@@ -239,16 +248,30 @@ def fit_series(
     alpha, fitted = alpha_of_each(len(each.points) for each in own), []
     for each, counted in zip(series, own, strict=True):
         times = [point.time for point in counted.points]
-        fit = find_steps(times, alpha, tolerance)
-        last = times[fit.segments[-1].first :] if fit.segments else []
+        fit, back = _fit(times, alpha, tolerance)
+        last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
         if slow and counted.points[-slow].run.placed <= accepted.get(each.system, ""):
             slow = 0
         elif slow and len(times) - slow >= FEWEST:
             fit = find_steps(times[:-slow], alpha, tolerance)
         waited = tuple(point for point in each.points if not point.counts)
-        fitted.append(FittedSeries(counted, fit, waited, slow, by))
+        fitted.append(FittedSeries(counted, fit, waited, slow, by, back))
     return fitted
+
+
+def _fit(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
+    """The steps of a series; and how many of its last points are as fast again as before the last
+    step, where that is a slowdown which shows without them."""
+    for back in range(1, SHORTEST if len(times) > FEWEST else 1):
+        if times[-back - 1].value < (1 + tolerance) * max(time.value for time in times[-back:]):
+            continue  # the one before them is as fast: no need to try
+        fit = find_steps(times[:-back], alpha, tolerance)
+        if fit.steps and fit.steps[-1].ratio.value > 1:
+            old, new = (part.level.value for part in fit.segments[-2:] if part.level)
+            if max(time.value for time in times[-back:]) < sqrt(old * new):
+                return fit, back
+    return find_steps(times, alpha, tolerance), 0
 
 
 def find_changes(

@@ -31,7 +31,7 @@ is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
@@ -39,7 +39,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats import Array, Estimate, around, combine, np, student_quantile
+from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
 ALPHA = 0.01
 """The probability that a step is found in a series without one, or in any row of a system."""
@@ -115,12 +115,6 @@ class Step(NamedTuple):
     """The new level over the old one."""
 
 
-def alpha_of_each(numbers: Iterable[int]) -> float:
-    """The alpha of each of several series with so many points, for ALPHA for all of them together:
-    by Bonferroni's inequality. Those with too few points have no step and do not count."""
-    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
-
-
 class Fit(NamedTuple):
     """A series as segments."""
 
@@ -172,14 +166,20 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
 
 def _cover(level: Estimate, own: Array) -> Estimate:
     """A level of a few points with Student's interval of these alone, if that is wider: they may
-    scatter more than the other points of the series."""
+    scatter more than the other points of the series. One point does not count where it is an
+    outlier: at 5 % for all together, by Student's t of the others."""
     number = len(own)
     if number >= STEADY:
         return level
+    away = int(np.abs(own - np.median(own)).argmax())
+    others = np.delete(own, away)
+    error = max(float(np.std(others, ddof=1)), LEAST_NOISE) * sqrt(number / (number - 1))
+    most = student_quantile(factor_of_all(number), number - 2)
+    if number > SHORTEST and abs(own[away] - others.mean()) > most * error:
+        own, number = others, number - 1
     error = max(float(np.std(own, ddof=1)), LEAST_NOISE) / sqrt(number)
-    return around(
-        level.value, max(level.ends[1] - level.value, student_quantile(Z, number - 1) * error)
-    )
+    half = max(level.ends[1] - level.value, student_quantile(Z, number - 1) * error)
+    return around(level.value, half)
 
 
 def estimate_noise(values: Array) -> Noise:
@@ -189,7 +189,7 @@ def estimate_noise(values: Array) -> Noise:
     second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
     one, two = (_clipped_variance(found) / 2 for found in (first[is_usual], second))
     most = most_correlated(len(values))
-    correlation = min(max(two / one - 1, 0.0), most) if one > 0 else 0.0
+    correlation = min(max(two / one - 1, 0.0), most) if one else 0.0
     return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
 
 
@@ -222,56 +222,57 @@ def own_deviation(found: Estimate) -> float:
 
 def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     """How many of the last points of a level are slower than the others, as they are too few for a
-    step, or for one that is certain, and how many times; 0 where none. Student's t of two samples,
-    with ALPHA for all places together (Bonferroni); at least SHORTEST points are not slower."""
-    number, places = len(logs), len(logs) - SHORTEST
-    if places < 1:
+    step, or for one that is certain, and how many times; 0 where none. At least SHORTEST points are
+    not slower."""
+    values, number = np.array(logs), len(logs)
+    first = np.arange(SHORTEST, number)
+    found = _slowest(values, first, np.full(len(first), number), ALPHA, is_correlated=False)
+    if not found or values[-1] < values[: found[0]].mean() + found[2].value / 2:  # fast again
         return 0, Estimate(1.0)
-    values = np.array(logs) - np.mean(logs)
-    later = np.arange(1, places + 1)
-    above = np.cumsum(values[::-1])[:places]  # the sum of the last ones, as the sum of all is 0
-    gains = above**2 * number / (later * (number - later))  # what two means explain of the squares
-    rest = np.maximum((values @ values - gains) / (number - 2), LEAST_NOISE**2)
-    scores = np.where(above > 0, np.sqrt(gains / rest), 0.0)
-    best = int(scores.argmax())
-    limit = student_quantile(_NORMAL.inv_cdf(1 - ALPHA / places), number - 2)
-    middle = above[best] * (1 / later[best] - 1 / (number - later[best])) / 2
-    if scores[best] <= limit or values[-1] < middle:  # the last one is fast again
-        return 0, Estimate(1.0)
-    rise = float(above[best] * number / (later[best] * (number - later[best])))
-    half = student_quantile(Z, number - 2) * rise / float(scores[best])
-    return best + 1, around(rise, half).map(exp)
+    return number - found[0], found[2].map(exp)
 
 
 def _slow_part(values: Array, alpha: float) -> Sequence[int]:
     """Where points in the middle of a segment are slower than those before and after them: the
-    place of their first one, and of the next one after them; empty where none are. Student's t of
-    two samples, with alpha for all places together (Bonferroni); the autocorrelation about the two
-    means counts. In a short series such points hide themselves: the differences of neighbours at
-    their ends, and how they scatter, raise the noise."""
+    place of their first one, and of the next one after them; empty where none are. In a short
+    series such points hide themselves: the differences of neighbours at their ends, and how they
+    scatter, raise the noise."""
     number = len(values)
-    begin, after = np.triu_indices(number + 1, SHORTEST)
-    is_inside = (begin >= SHORTEST) & (after <= number - SHORTEST)
-    begin, after = begin[is_inside], after[is_inside]
-    if not len(begin) or number > MOST_SEARCHED:
+    first, end = np.triu_indices(number + 1, SHORTEST)
+    is_inside = (first >= SHORTEST) & (end <= number - SHORTEST) & (number <= MOST_SEARCHED)
+    found = _slowest(values, first[is_inside], end[is_inside], alpha, is_correlated=True)
+    if not found:
         return ()
-    sums, later = np.cumsum([0.0, *(values - values.mean())]), after - begin
-    above = np.maximum(sums[after] - sums[begin], 0.0)
-    gains = above**2 * number / (later * (number - later))  # as in slow_end
-    best = int(gains.argmax())
-    place = int(begin[best]), int(after[best])
-    is_slow = (np.arange(number) >= place[0]) & (np.arange(number) < place[1])
-    slow, other = values[is_slow].mean(), values[~is_slow].mean()
+    slow = values[slice(*found[:2])]  # are they no few outliers?
+    return found[:2] if np.sum(slow > slow.mean() - found[2].value / 2) >= SHORTEST else ()
+
+
+def _slowest(
+    values: Array, first: Array, end: Array, alpha: float, *, is_correlated: bool
+) -> tuple[int, int, Estimate] | None:
+    """Of the parts of a segment from `first` to before `end` the one that is slower than the others
+    most clearly, and by how much; None where that may be chance. Student's t of two samples, with
+    alpha for all parts together (Bonferroni). The autocorrelation about the two means may count."""
+    if not len(first):
+        return None
+    number = len(values)
+    sums, later = np.cumsum([0.0, *(values - values.mean())]), end - first
+    above = np.maximum(sums[end] - sums[first], 0.0)
+    best = int((above**2 / (later * (number - later))).argmax())  # explains most of the squares
+    at, after = int(first[best]), int(end[best])
+    is_slow = (np.arange(number) >= at) & (np.arange(number) < after)
+    slow, other = float(values[is_slow].mean()), float(values[~is_slow].mean())
     rest = values - np.where(is_slow, slow, other)
-    squares = max(float(rest @ rest), LEAST_NOISE**2)
-    found = float(rest[1:] @ rest[:-1]) / squares
-    # Without its bias, and as large as chance may hide.
-    most = found + (1 + 3 * found) / number + 1.75 / sqrt(number)
-    correlation = min(max(most, 0.0), 0.9)
-    score = gains[best] * (number - 2) / squares * (1 - correlation) / (1 + correlation)
-    limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(begin)), number - 2)
-    are_enough = np.sum(values[is_slow] > (slow + other) / 2) >= SHORTEST  # no few outliers
-    return place if score > limit**2 and are_enough else ()
+    squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
+    variance = squares / (number - 2) * number / (later[best] * (number - later[best]))
+    if is_correlated:  # without its bias, and as large as chance may hide
+        found = float(rest[1:] @ rest[:-1]) / squares
+        found = min(max(found + (1 + 3 * found) / number + 1.75 / sqrt(number), 0.0), 0.9)
+        variance *= (1 + found) / (1 - found)
+    limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(first)), number - 2)
+    if slow - other <= limit * sqrt(variance):
+        return None
+    return at, after, around(slow - other, student_quantile(Z, number - 2) * sqrt(variance))
 
 
 def _clip(values: Array, medians: Array, width: float) -> Array:
@@ -284,8 +285,7 @@ def _moving_medians(values: Array) -> Array:
     """Of each point the median of its neighbours and itself."""
     padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
-    medians: Array = np.nanmedian(windows, axis=1)
-    return medians
+    return np.asarray(np.nanmedian(windows, axis=1))
 
 
 def _medians(values: Array, cuts: Sequence[int]) -> Array:

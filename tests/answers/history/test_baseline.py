@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from history_writer import RUNS, STEP, fill, made_run, noise
+from synthetic import synthetic_run
 
 import commbench
 from commbench.analysis.load import LoadedRun
@@ -192,6 +193,23 @@ def test_a_slowdown_that_lasts_fails_after_five_runs_before_it(history: History)
     gate = check(history, made_run(8, 2.0))
     assert gate.outcome == "fail", gate
     assert "`commbench history accept 6" in " ".join(document(gate).answer)
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_runs_that_are_fast_again_are_not_called_slower(history: History) -> None:
+    fill(history, lambda day: 1.3 if 14 <= day < 17 else 1.0, number=18)
+    gate = check(history, made_run(18, 1.3))
+    assert gate.outcome == "fail" and "since then" not in gate.text()
+
+
+def test_a_run_that_was_killed_before_its_first_row_fails(history: History, tmp_path: Path) -> None:
+    fill(history, number=8)
+    killed = synthetic_run(tmp_path / "killed", "killed", lambda _: None)
+    journal = killed / "run.jsonl"
+    journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+    gate = commbench.check(killed, against="history", db=history.path)
+    assert (gate.outcome, gate.exit_code) == ("fail", 1)
+    assert "commbench run --resume" in gate.text()
 
 
 def test_an_empty_or_short_history_gives_no_verdict(

@@ -149,6 +149,20 @@ def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
     assert page.count(">2026-09-01 00:08:20<") >= 2
 
 
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_runs_that_are_fast_again_hide_no_slowdown(history: History, back: int) -> None:
+    fill(history, lambda day: 6.0 if 6 <= day < 9 else 1.0, number=9 + back)
+    trend = find_trend(history)
+    text = " ".join(trend.text().split())
+    *last, first = trend.changes
+    low, high = first.ratio.ends
+    assert first.run.id == 7 and 5 < low < 6 < high < 7 and len(first.steps) == 5
+    assert [change.run.id for change in last] == [10] * (back == 3)
+    said = {1: "The last run is as fast", 2: "The last 2 runs are as fast"}.get(back, "as fast")
+    assert f"{said} as before that again, too few for a level: all_reduce 1K-5K." in text or last
+    assert not first.is_current and "until" not in text
+
+
 def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=16)
     said = " ".join(find_trend(history).text().split())
