@@ -10,13 +10,14 @@ results.csv and JSON all come from this table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis import diagnostic_figures as figures
+from commbench.analysis.statistics import median
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
@@ -221,15 +222,35 @@ def has_waited(queued_share: float | None) -> bool:
     return (queued_share or 0.0) > MOST_QUEUED
 
 
-def waited_launches(measurement: Measurement) -> list[int]:
-    """The launches in which the ranks of a row waited so long, counted from 1."""
-    launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
-    shares = {n: figures.find_interference(own, ()).queued_share for n, own in launches.items()}
-    return [n for n, share in shares.items() if has_waited(share)]
-
-
 LONGER = 0.2
 """Ranks that wait for a core so much more of the time may be slower for that."""
+
+
+def _launch_shares(measurement: Measurement) -> dict[int, float]:
+    """The part of the time that ranks waited for a core, by launch, counted from 1."""
+    launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
+    shares = ((n, figures.find_interference(own, ()).queued_share) for n, own in launches.items())
+    return {n: share for n, share in shares if share is not None}
+
+
+def waited_launches(measurement: Measurement) -> list[int]:
+    """The launches in which the ranks of a row waited so long, or LONGER than in the median one."""
+    shares = _launch_shares(measurement)
+    most = min(MOST_QUEUED, median(sorted(shares.values())) + LONGER) if shares else 0.0
+    return [n for n, share in shares.items() if share > most]
+
+
+def _odd_launch(row: ResultRow) -> list[str]:
+    """The launch that alone differs, and whether that is because its ranks waited for a core."""
+    if not row.odd_launch:
+        return []
+    (number, times), shares = row.odd_launch, _launch_shares(row.measurement)
+    word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
+    others = [share for n, share in shares.items() if n != number]
+    parts = longer_waits(others, [shares.get(number)], is_slower=times > 1)
+    waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
+    took = f"{word} {number} took {times:.2g} times as long as the others"
+    return [f": {took}{waits * bool(parts)}"]
 
 
 def longer_waits(
@@ -241,15 +262,6 @@ def longer_waits(
     first, second = map(fmean, shares) if all(shares) else (0.0, 0.0)
     is_so = (second - first if is_slower else first - second) >= LONGER
     return (format_share(first), format_share(second)) if is_so else None
-
-
-def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
-    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
-    they are, and which figures differ for that; nothing where they did in none."""
-    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
-    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
-    where = list_some(texts, 3)
-    return [f"{WAITED.capitalize()} in {where}: this makes {effect} differ."] * bool(texts)
 
 
 def waited_hint(headers: Iterable[RunHeader | None]) -> str:
@@ -298,15 +310,6 @@ def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
     return waited_sentences(
         [row.queued_share for row in timed], [row.header for row in timed], name
     )
-
-
-def measure_launches(headers: Sequence[RunHeader | None]) -> str:
-    """What shows how much launches of these runs differ."""
-    if headers and all(header and is_in_process(header) for header in headers):
-        return "measure in several jobs to see that"
-    first = next(iter(headers), None)
-    command = "sweep" if first and first.launcher == IN_SWEEP else "run"
-    return f"`commbench {command} {more_launches(first)}` measures that"
 
 
 def _anew(header: RunHeader) -> str:
@@ -372,9 +375,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("not_symmetric", figures.shown_asymmetric, 0),
     _diagnostic("throttled", lambda row: row.interference.throttled_share, 0.01),
     _diagnostic("stolen", lambda row: row.interference.stolen_share, 0.05),
-    _diagnostic(
-        "gpu_throttled", figures.gpu_throttled_share, 0.10, names=figures.throttle_reasons
-    ),
+    _diagnostic("gpu_throttled", figures.gpu_throttled_share, 0.10, names=figures.throttle_reasons),
     _diagnostic("gpu_clocks", figures.gpu_clock_spread, 0.10, "gpu_throttled"),
     _diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05, "too_few_cores", "throttled",
@@ -384,16 +385,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
     *(_diagnostic(
         name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,
-        names=lambda row: row.odd_launch, is_enough=_is_precise,
+        names=_odd_launch, is_enough=_is_precise,
     ) for name in ("launches", "rounds")),
     _diagnostic(
         "bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED,
         is_enough=_is_precise,
     ),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),
-    _diagnostic(
-        "always_last", figures.always_last, 0.90, "too_few_cores", names=figures.last_rank
-    ),
+    _diagnostic("always_last", figures.always_last, 0.90, "too_few_cores", names=figures.last_rank),
     _diagnostic("launch_bound", figures.late_launches, 0.10),
     _diagnostic("coarse_clock", figures.clock_coarseness, 1.0),
     _diagnostic("imprecise", figures.imprecision, 1.0, QUEUED),

@@ -250,21 +250,18 @@ class ResultRow:
         return tuple(map(median, samples_by_launch(self.measurement)))
 
     @property
-    def odd_launch(self) -> list[str]:
-        """The launch that differs from all others more than three times as much as these from each
-        other, and how long it took, in words; empty where there is none."""
+    def odd_launch(self) -> tuple[int, float] | None:
+        """The launch, counted from 1, that differs from all others more than three times as much as
+        these from each other, and how many times as long it took; None where there is none."""
         medians = self.launch_medians
         middle = median(sorted(medians)) if len(medians) > 2 else 0.0
         if not middle or not min(medians):
-            return []
+            return None
         odd = max(range(len(medians)), key=lambda n: abs(log(medians[n] / middle)))
         *others, last = sorted(medians[:odd] + medians[odd + 1 :])
         times = medians[odd] / geometric_mean([*others, last])
         nearest = min(abs(log(medians[odd] / other)) for other in (others[0], last))
-        if nearest <= 3 * log(last / others[0]):
-            return []
-        word = "round" if len(medians) > self.header.plan.launches else "launch"
-        return [f": {word} {odd + 1} took {times:.2g} times as long as the others"]
+        return (odd + 1, times) if nearest > 3 * log(last / others[0]) else None
 
     @property
     def mean_time(self) -> Estimate | None:

@@ -18,6 +18,7 @@ from commbench.analysis.diagnostics import (
     find_causes,
     more_time,
     waited_hint,
+    waited_launches,
 )
 from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
@@ -293,6 +294,26 @@ def test_a_launch_that_alone_differs_is_named(factors: list[float], said: str) -
     own = [b for n, f in enumerate(factors) for b in batches(*[[MS * f] * 20] * 5, launch=n)]
     found = described("launches", clean(*own, launches=len(factors)))
     assert f"(standard deviation){said}try --launches" in found
+
+
+@pytest.mark.parametrize(
+    ("shares", "said", "waited"),
+    [
+        ([0.05, 0.05, 0.3], " (its ranks waited for a core 30 % of the time, theirs 5 %)", [3]),
+        ([0.3, 0.3, 0.3], "", []),
+        ([0.05, 0.05, 0.2], "", []),
+    ],
+)
+def test_that_ranks_waited_in_that_launch_is_named(
+    shares: list[float], said: str, waited: list[int]
+) -> None:
+    own = []
+    for n, (factor, share) in enumerate(zip((1.0, 1.02, 2.0), shares, strict=True)):
+        made = batches(*[[MS * factor] * 20] * 5, launch=n)
+        own += [batch._replace(elapsed_s=0.1, queued_s=0.1 * share) for batch in made]
+    row = clean(*own, launches=3)
+    assert f"as long as the others{said}; try" in described("launches", row)
+    assert waited_launches(row.measurement) == waited
 
 
 TRY_REALTIME = (

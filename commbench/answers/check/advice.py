@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from math import floor
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -29,8 +31,8 @@ from commbench.results.schema import is_imported
 from commbench.stats import FAIL, FASTER, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
-LIMITS = 5, 10, 15, 20, 25, 30, 40, 50, 75, 100
-"""Limits that a check may have, in percent."""
+MOST_LIMIT = 100
+"""In percent: a larger limit is not proposed."""
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -83,18 +85,19 @@ def _clearer(
 
 
 def _passing(gate: GateResult) -> int | None:
-    """The least of LIMITS that the run passes as it was measured, of one rule against a baseline;
-    None where there is none."""
-    if len(gate.results) > 1 or not gate.results[0].rule.limit.needs_baseline:
-        return None
+    """The least limit, in percent up to MOST_LIMIT, that the run passes as it was measured, of one
+    rule against a baseline; None where there is none."""
     rule = gate.results[0].rule
-    larger = (percent for percent in LIMITS if 1 + percent / 100 > rule.value)
-    found = (
-        (percent, check(gate.run, [rule._replace(value=1 + percent / 100)], gate.baseline,
-                        undecided=rule.undecided))
-        for percent in larger
-    )  # fmt: skip
-    return next((percent for percent, tried in found if tried), None)
+    if len(gate.results) > 1 or not rule.limit.needs_baseline:
+        return None
+
+    def passes(percent: int) -> bool:
+        tried = rule._replace(value=1 + percent / 100)
+        return bool(check(gate.run, [tried], gate.baseline, undecided=rule.undecided))
+
+    limits = range(floor(100 * (rule.value - 1)) + 1, MOST_LIMIT + 1)
+    at = bisect_left(limits, True, key=passes)
+    return limits[at] if at < len(limits) else None
 
 
 def _strictest(results: Sequence[RuleResult]) -> Rule | None:

@@ -3,7 +3,7 @@ clearer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil, floor
 
 from commbench.analysis import diagnostics
@@ -12,9 +12,9 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.output.text import join_words
+from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
-from commbench.results.schema import is_imported, is_in_process
+from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
 from commbench.stats import SLOWER
 from commbench.units import format_share
 from commbench.views import cells
@@ -95,7 +95,17 @@ def turns_that_waited(found: Comparison) -> list[str]:
         f"of {name}": {n for pair in pairs for n in diagnostics.waited_launches(pair[side])}
         for side, name in enumerate(distinct_names([found.a, found.b]))
     }
-    return diagnostics.waited_at("launch", "launches", own, "ratios")
+    return waited_at("launch", "launches", own, "ratios")
+
+
+def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
+    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
+    they are, and which figures differ for that; nothing where they did in none."""
+    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
+    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
+    where = list_some(texts, 3)
+    waited = f"Ranks waited for a core much of the time in {where}: this makes {effect} differ."
+    return [waited] * bool(texts)
 
 
 def launch_notes(found: Comparison) -> list[str]:
@@ -117,10 +127,19 @@ def launch_notes(found: Comparison) -> list[str]:
         notes.append(f"{of}, is not known without samples, so the usual is assumed.")
     has_single = 1 in [run.launches for run in runs]
     if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
-        measure = diagnostics.measure_launches([run.header for run in runs])
+        measure = _measure_launches([run.header for run in runs])
         shows = "One launch cannot show how much launches differ, so the usual is assumed"
         notes.append(f"{shows}; {measure}.")
     return notes
+
+
+def _measure_launches(headers: Sequence[RunHeader | None]) -> str:
+    """What shows how much launches of these runs differ."""
+    if headers and all(header and is_in_process(header) for header in headers):
+        return "measure in several jobs to see that"
+    first = next(iter(headers), None)
+    command = "sweep" if first and first.launcher == IN_SWEEP else "run"
+    return f"`commbench {command} {diagnostics.more_launches(first)}` measures that"
 
 
 def clearer(

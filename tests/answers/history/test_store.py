@@ -229,7 +229,7 @@ def test_one_series_of_a_million_rows_is_there_in_a_second(db: Path) -> None:
             )
             history._do(
                 "INSERT INTO point SELECT series, run.id, time * (1 + 0.03 * (abs(random()) % "
-                "1000 / 1000.0)), low, high, queued_share FROM point, run WHERE run.id > 1"
+                "1000 / 1000.0)), low, high, queued FROM point, run WHERE run.id > 1"
             )
         assert history._do("SELECT count(*) FROM point").fetchone()[0] == runs * cases
     command = [sys.executable, "-m", "commbench", "history", "show", "--size", "2K", "--db", db]
