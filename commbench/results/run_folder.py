@@ -18,6 +18,8 @@ from commbench.results import files
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
+WRONG_RESULTS = "wrong results"
+"""The reason in the end of a complete run that has some."""
 FIRST_ROUND = "round-1"
 """In the folder of a setting of a sweep, the folder of its first run."""
 SWEEP = "sweep.json"
@@ -119,6 +121,8 @@ class StoredRun(NamedTuple):
     """`complete`, `interrupted`, `failed`; empty for a run without an end."""
     workload: str = ""
     """The name of the workload that was replayed; empty for none."""
+    has_wrong: bool = False
+    """Whether its results are known to be wrong."""
 
 
 def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
@@ -199,6 +203,7 @@ def read_ends(folder: Path) -> StoredRun:
             backend=str(plan.get("backend") or ""),
             ranks=int(plan.get("world_size") or 0),
             status=str(last.get("status") or "") if last.get("kind") == "end" else "",
+            has_wrong=last.get("reason") == WRONG_RESULTS,
             workload=str((plan.get("workload") or {}).get("name") or ""),
         )
     except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError):

@@ -13,7 +13,17 @@ from commbench.output.progress import PART, ProgressListener, SoakStatus, work_l
 from commbench.plan.case import Case
 from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
-from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
+from commbench.results.run_folder import WRONG_RESULTS
+from commbench.results.schema import (
+    COMPLETE,
+    OK,
+    Batch,
+    Measurement,
+    Run,
+    RunEnd,
+    RunHeader,
+    worse_outcome,
+)
 from commbench.units import format_GBps, format_time
 from commbench.worker import entrypoint
 
@@ -32,6 +42,7 @@ class RunCollector:
         """What the batches of a case have of each rank."""
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
+        self._has_wrong = False
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
         """Batches of a case from before this launch was resumed."""
@@ -80,7 +91,7 @@ class RunCollector:
 
     def _end(self) -> RunEnd:
         elapsed_s = round(time.monotonic() - self._started, 6)
-        return RunEnd(status="complete", elapsed_s=elapsed_s, risen=self._risen)
+        return RunEnd(COMPLETE, WRONG_RESULTS * self._has_wrong, elapsed_s, self._risen)
 
 
 class Recorder(RunCollector):
@@ -161,6 +172,7 @@ class Recorder(RunCollector):
         before = self._outcomes.get(measurement.case.index)
         known = (before.rank_times if before else ()) + measurement.rank_times
         found = worse_outcome(before, measurement)._replace(rank_times=known)
+        self._has_wrong |= bool(found.wrong)
         row = make_row(self._header, self._whole(found))
         self._add(row)
         self._progress.finished(measurement.case.name, result_text(row))

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from commands import Commbench
 
+import commbench
 from commbench.plan.case import MOST_PIECES, READY, Case
 from commbench.plan.cases import find_oversized
 from commbench.plan.operations import SINGLE_CALLS
@@ -124,7 +125,9 @@ def test_rotating_calls_use_one_piece_after_another(program: Commbench, tmp_path
         assert used == [*checked, *timed, *checked]
 
 
-def test_a_wrong_result_in_one_of_many_pieces_is_found(program: Commbench) -> None:
+def test_a_wrong_result_in_one_of_many_pieces_is_found_and_listed(
+    program: Commbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = program(
         PIECES_USED.format(corrupted=29), "--sizes", "1K", "--iters", "2",
         "--buffers", "rotating", "--no-plots",
@@ -132,6 +135,10 @@ def test_a_wrong_result_in_one_of_many_pieces_is_found(program: Commbench) -> No
     assert ended.code == 5
     (case,) = ended.cases()
     assert (case["wrong"], case["first_wrong"]["element"]) == (2, 255)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "run").rename(tmp_path / "results" / "bad")
+    monkeypatch.chdir(tmp_path)
+    assert commbench.list_runs().text().rstrip().endswith("wrong results")
 
 
 def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(commbench: Commbench) -> None:

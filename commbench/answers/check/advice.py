@@ -132,7 +132,7 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
         "history": bool(levels is not None and worst and worst.estimate),
-        "no step": levels is not None and not any(x.end < x.known for x in levels.values()),
+        "no step": levels is not None and not any(x.is_slower for x in levels.values()),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
     return _texts(gate, applies)

@@ -111,7 +111,7 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
     unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
-        reasons.append("a check needs as many rows that pass for sure")
+        reasons.append("at least half of these rows must pass")
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [

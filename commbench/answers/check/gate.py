@@ -42,7 +42,7 @@ WIDEST, WIDEST_IN_RANGE = 2.0, 10.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
 TOO_WIDE = f"the interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
-WITH_RANGE = "with the other sizes of the range"
+WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes whose own interval is too wide, and why one beyond the limit does not fail."""
 

@@ -62,6 +62,8 @@ class Level(NamedTuple):
     """The place of the first run after those of the level: it and later ones are slower."""
     known: int
     """The runs of which the deviation is known, those of other levels among them."""
+    is_slower: bool = False
+    """Whether the runs after those of the level are slower."""
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -112,6 +114,7 @@ def find_baseline(
         # Not where the last one is as fast as usual again.
         if later and later[-1].time.value > sqrt(level.time * now):
             slower.append((later, now / level.time))
+            levels[key] = level._replace(is_slower=True)
     notes = []
     if history and slower:
         changes = find_changes(fit_series(series), history.environments())

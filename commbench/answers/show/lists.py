@@ -22,7 +22,7 @@ from commbench.plan.links import Link, Published
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall
-from commbench.results.run_folder import StoredRun
+from commbench.results.run_folder import WRONG_RESULTS, StoredRun
 from commbench.results.schema import COMPLETE
 from commbench.stats import collect
 from commbench.units import GB, format_count, format_share
@@ -262,13 +262,20 @@ def _what(run: StoredRun) -> str:
     return f"{operations} {format_range(min(run.sizes_bytes), max(run.sizes_bytes))}"
 
 
+def _status(run: StoredRun) -> str:
+    """What a reader should know of the run; empty where all is well."""
+    if run.status == COMPLETE:
+        return WRONG_RESULTS * run.has_wrong
+    return run.status or "not ended"
+
+
 RUN_COLUMNS = (
     Column("folder", lambda run: run.folder.name, TEXT, 9),
     Column("label", lambda run: run.label, TEXT, 8, is_wrapped=True),
     Column("started", _started, TEXT, 5),
     Column("what", _what, TEXT, 7, is_wrapped=True),
     Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 8),
-    Column("status", lambda run: "" if run.status == COMPLETE else run.status or "not ended", TEXT),
+    Column("status", _status, TEXT),
 )
 """Names are never shortened, because they are typed again. A start is
 there only where the name of its folder does not begin with it."""

@@ -272,9 +272,11 @@ def _measured(run: Run) -> str:
     checked = sum(m.wrong == 0 for m in measured)
     unchecked = sum(m.case.has_result and m.wrong is None for m in measured)
     verb = "was" if 1 in (cases, len(measured)) else "were"
-    parts = [f"{len(measured)} of {format_count(cases, 'case')} {verb} measured"]
-    if part:
-        parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
+    only = f" only in part ({CUT_OFF}): with fewer samples than asked"
+    is_all = 0 < part == len(measured)
+    parts = [f"{len(measured)} of {format_count(cases, 'case')} {verb} measured{only * is_all}"]
+    if part and not is_all:
+        parts.append(f"{part} of them{only}")
     if alone := sum(bool(m.case.group_ranks) for m in measured):
         parts.append(f"{alone} of them a group alone, of which rows show the slowest")
     others = Counter(m.status for m in found if m.status != OK)

@@ -84,17 +84,19 @@ def find_warnings(
 def run_warnings(
     runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
 ) -> list[tuple[str, RowsWarning]]:
-    """The name of each run with each of its warnings about the cases that `covers` accepts, the
-    most important first; those that a results.csv names are without figures."""
+    """Each warning about the cases that `covers` accepts, with the name of its run, the most
+    important of all runs first; those that a results.csv names are without figures."""
 
     def find(run: Run) -> list[RowsWarning]:
         return find_warnings([row for row in make_rows(run) if covers(row.case)])
 
-    return [
+    found = [
         (name, warning)
         for name, run in zip(distinct_names(runs), runs, strict=True)
         for warning in (find(run.run) if run.run else _recorded(run, covers))
     ]
+    order = [diagnostic.name for diagnostic in DIAGNOSTICS]
+    return sorted(found, key=lambda each: order.index(each[1].name))
 
 
 def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:

@@ -91,7 +91,7 @@ def test_a_run_that_lacks_launches_says_how_many_it_has_and_marks_its_rows(tmp_p
         assert found.subtitle[1].endswith(how)
         assert column(table_of(found, "all_reduce"), "status") == status
     text = commbench.report(tmp_path / "1", format="markdown")
-    assert "2 of them only in part (cut off)" in text
+    assert "2 of 2 cases were measured only in part (cut off)" in text
 
 
 @pytest.mark.parametrize(
