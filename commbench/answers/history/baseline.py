@@ -124,9 +124,9 @@ def find_baseline(
         notes.append("This run is the accepted level: it is compared with itself.")
     if history and (missing := len(cases) - len(rows)):
         notes.append(
-            f"The history has fewer than {steps.FEWEST} earlier runs of "
-            f"{format_count(missing, 'row')} on {system.name}, without those whose ranks waited "
-            "for a core."
+            f"The history has fewer than {steps.FEWEST} earlier runs that count of "
+            f"{format_count(missing, 'row')} on {system.name}. Runs whose ranks waited for a core "
+            "do not count."
         )
     number = span(str, [sum(p.counts for p in each.points) for each in few] or [0])
     absent = f"{number} of {steps.FEWEST} earlier runs count"

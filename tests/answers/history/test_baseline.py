@@ -230,7 +230,7 @@ def test_an_empty_or_short_history_gives_no_verdict(
     old = check(history, runs[1])
     assert "1 of 6 earlier runs count; 3 that started later do not" in verdict(old)
     assert advice(old)[0].startswith("Only runs before this one count: check a newer run.")
-    assert "The history has fewer than 6 earlier runs of 5 rows on node1" in " ".join(
+    assert "The history has fewer than 6 earlier runs that count of 5 rows on node1" in " ".join(
         gate.text().split()
     )
 
