@@ -77,7 +77,7 @@ _Waits: TypeAlias = dict[tuple[str, int | None], float]
 class _Events:
     """What is kept of the events of a file."""
 
-    def __init__(self, limits: tuple[float, float] = (0.0, inf)) -> None:
+    def __init__(self, records: Iterable[Any], limits: tuple[float, float] = (0.0, inf)) -> None:
         """An event that begins or ends outside these limits has a damaged time."""
         self._limits = limits
         self.events: list[Event] = []
@@ -90,8 +90,10 @@ class _Events:
         self.count = self.damaged = 0
         self.first_damaged = ""
         self.has_kernels = False
+        for values in records:
+            self._add(values)
 
-    def add(self, values: Any) -> None:
+    def _add(self, values: Any) -> None:
         if type(values) is not dict:
             return
         self.count += 1
@@ -132,19 +134,15 @@ class _Events:
 
     def find_limits(self) -> tuple[float, float] | None:
         """The limits of the events, if one of them is far outside; None where none is."""
-        has_window = len(self._window) > 1
-        if not (edges := self._window if has_window else [step.start_s for step in self.steps]):
-            return None
-        edges = edges if has_window else [*edges, min(step.end_s for step in self.steps)]
-        first, last = min(edges), max(edges)
-        far = (last - first) * (1 if has_window else _MOST_SPANS)
+        edges, spans = self._window, 1
+        if not edges[1:]:
+            edges = [*(s.start_s for s in self.steps), *sorted(s.end_s for s in self.steps)[:1]]
+            spans = _MOST_SPANS
+        first, last = min(edges, default=0.0), max(edges, default=inf)
+        far = (last - first) * spans
         low, high = max(0.0, first - far), last + far
-        spans = chain(
-            ((event.start_s, event.end_s) for event in self.events),
-            (step[1:] for step in self.steps),
-            self.computing,
-        )
-        return (low, high) if any(a < low or b > high for a, b in spans) else None
+        times = chain(self.computing, (e[2:4] for e in self.events), (s[1:] for s in self.steps))
+        return (low, high) if any(a < low or b > high for a, b in times) else None
 
     def _kind(self, name: str, category: str, args: dict[str, Any]) -> str:
         """What an event is; empty for one that is not needed."""
@@ -174,16 +172,12 @@ _DAMAGED_HINT = "trace the steps again: figures of this trace would be wrong"
 
 def read(records: Iterable[Any], source: Source) -> RankTrace:
     """The trace of one rank; RecordsError where it has no events."""
-    found = _Events()
-    for values in records:
-        found.add(values)
+    found = _Events(records)
     if not found.count:
         raise RecordsError(f"{source.path} is not a trace: it has no events", _HINT)
     if limits := None if found.damaged else found.find_limits():
-        found = _Events(limits)
         with Source(source.path) as again:
-            for values in again.records(KINETO.key):
-                found.add(values)
+            found = _Events(again.records(KINETO.key), limits)
     if found.damaged:
         what = f"{format_count(found.damaged, 'event')}, first in {found.first_damaged}"
         outside = ", which is outside the trace" if limits else ""

@@ -101,8 +101,8 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
     for expected in (
         "would measure with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU) "
         "Cases: 3; a rank needs at most 1.3 KiB for buffers. "
-        "Timing takes about 20 s, longer where calls take over 1.67 s or the host is busy; "
-        "besides come 3 starts of all ranks, of seconds each, and checks. "
+        "Timing takes about 20 s, longer where calls take over 1.67 s or the host is busy. "
+        "Add 3 starts of all ranks, of seconds each, and the checks. "
         "On this host: 3 ranks, 1.9 KiB for all buffers; ",
         " precision 5 % budget 10 s timing isolated ",
         " gather float32 out_of_place root 0 996 B 83 1.3 KiB barrier Not",

@@ -116,8 +116,8 @@ def _duration(plan: Plan, cases: Sequence[Case], runs: int) -> Iterator[str]:
     slow = format_time(plan.budget_s / SLOWEST_CALLS)
     start = format_count(plan.launches, "start")
     yield (
-        f"Timing takes {timing}, longer where calls take over {slow} or the host is busy; besides "
-        f"come {start} of all ranks, of seconds each, and checks."
+        f"Timing takes {timing}, longer where calls take over {slow} or the host is busy. Add "
+        f"{start} of all ranks, of seconds each, and the checks."
     )
     if runs > 1:
         timing = about(runs * len(cases) * plan.budget_s)
