@@ -5,6 +5,8 @@ GPU kernels that are no communication and no copy, as in HTA (Holistic Trace Ana
 torch's operators on the host where a trace has no kernels. Event and field names: libkineto and
 torch/csrc/profiler/util.cpp.
 
+A trace in which an event that is needed has a damaged time is refused: every figure could be wrong.
+
 A call is recorded several times. On the host an operator (`c10d::allreduce_`) contains, for NCCL, a
 `record_param_comms` and an annotation (`nccl:all_reduce`). A kernel has the `External id` of one of
 them. For gloo an annotation (`gloo:all_reduce`) on a thread of the process group is the transfer.
@@ -17,6 +19,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import chain, pairwise
+from math import inf
 from sys import intern
 from typing import Any, TypeAlias
 
@@ -28,6 +31,8 @@ from commbench.readers.torch_calls import ANNOTATION, KERNEL, OPERATOR, RECORD, 
 from commbench.readers.trace_base import Fields, RankTrace, TracedGroups, TracedStep, TraceFormat
 from commbench.readers.trace_source import Source
 from commbench.stats import collect
+from commbench.units import format_count
+from commbench.validation import brief
 
 _STEP, _COMPUTING = "step", "computing"
 _OPERATORS = {"cpu_op", "Operator"}
@@ -36,6 +41,11 @@ _KERNELS = {"kernel", "Kernel"}
 _COMMUNICATION = re.compile(r"nccl|rccl|oneccl|hccl", re.IGNORECASE)
 _BACKENDS = ("nccl:", "gloo:", "xccl:", "rccl:", "hccl:", "ucc:", "mpi:")
 _STEP_NAME = "ProfilerStep#"
+_WINDOW = ("Iteration Start: PyTorch Profiler", "Record Window End")
+"""The begin and the end of the trace: libkineto leaves out what is not between them."""
+_MOST_SPANS = 1000
+"""Where the end of the trace is not known, an event may be so many times as long as all steps away
+from them: the host may be far ahead of a GPU, and a file that was cut off lacks steps."""
 _WAITS = ("_c10d_functional::wait_tensor", "c10d_functional::wait_tensor")
 _KEPT = (
     "External id", "external id", "Input Dims", "Input type", "Concrete Inputs", "Collective name",
@@ -67,21 +77,29 @@ _Waits: TypeAlias = dict[tuple[str, int | None], float]
 class _Events:
     """What is kept of the events of a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Iterable[Any], limits: tuple[float, float] = (0.0, inf)) -> None:
+        """An event that begins or ends outside these limits has a damaged time."""
+        self._limits = limits
         self.events: list[Event] = []
         self.steps: list[TracedStep] = []
+        self._window: list[float] = []
         self.computing: list[tuple[float, float]] = []
         """The intervals of computation, merged whenever many have come: of kernels, or of the
         host's operators until a kernel comes."""
         self._room = _PENDING
-        self.count = self.without_time = 0
+        self.count = self.damaged = 0
+        self.first_damaged = ""
         self.has_kernels = False
+        for values in records:
+            self._add(values)
 
-    def add(self, values: Any) -> None:
+    def _add(self, values: Any) -> None:
         if type(values) is not dict:
             return
         self.count += 1
         name, category = values.get("name"), values.get("cat")
+        if name in _WINDOW and (at := Fields(values).seconds("ts")) is not None:
+            self._window.append(at)
         if not isinstance(name, str) or not isinstance(category, str):
             return
         event = Fields(values)
@@ -89,8 +107,12 @@ class _Events:
         if not (kind := self._kind(name, category, args)):
             return
         start, duration = event.seconds("ts"), event.duration("dur")
-        if start is None or duration is None:
-            self.without_time += kind != _COMPUTING
+        low, high = self._limits
+        if start is None or duration is None or not low <= start <= start + duration <= high:
+            field = "ts" if start is None or not low <= start <= high else "dur"
+            if not self.damaged:
+                self.first_damaged = f"{brief(name)}: its `{field}` is {brief(values.get(field))}"
+            self.damaged += 1
         elif kind == _COMPUTING:
             self.computing += [(start, start + duration)] if duration else []
             if len(self.computing) > self._room:
@@ -109,6 +131,18 @@ class _Events:
             }
             end = start + duration
             self.events.append(Event(kind, intern(str(name)), start, end, thread, Fields(kept)))
+
+    def find_limits(self) -> tuple[float, float] | None:
+        """The limits of the events, if one of them is far outside; None where none is."""
+        edges, spans = self._window, 1
+        if not edges[1:]:
+            edges = [*(s.start_s for s in self.steps), *sorted(s.end_s for s in self.steps)[:1]]
+            spans = _MOST_SPANS
+        first, last = min(edges, default=0.0), max(edges, default=inf)
+        far = (last - first) * spans
+        low, high = max(0.0, first - far), last + far
+        times = chain(self.computing, (e[2:4] for e in self.events), (s[1:] for s in self.steps))
+        return (low, high) if any(a < low or b > high for a, b in times) else None
 
     def _kind(self, name: str, category: str, args: dict[str, Any]) -> str:
         """What an event is; empty for one that is not needed."""
@@ -133,20 +167,24 @@ class _Events:
 
 
 _HINT = "give a file that export_chrome_trace of torch.profiler wrote"
+_DAMAGED_HINT = "trace the steps again: figures of this trace would be wrong"
 
 
 def read(records: Iterable[Any], source: Source) -> RankTrace:
     """The trace of one rank; RecordsError where it has no events."""
-    found = _Events()
-    for values in records:
-        found.add(values)
+    found = _Events(records)
     if not found.count:
         raise RecordsError(f"{source.path} is not a trace: it has no events", _HINT)
+    if limits := None if found.damaged else found.find_limits():
+        with Source(source.path) as again:
+            found = _Events(again.records(KINETO.key), limits)
+    if found.damaged:
+        what = f"{format_count(found.damaged, 'event')}, first in {found.first_damaged}"
+        outside = ", which is outside the trace" if limits else ""
+        raise RecordsError(f"{source.path} has damaged times in {what}{outside}", _DAMAGED_HINT)
     in_order = pairwise(sorted(found.steps, key=lambda step: step.start_s))
     if any(a.name != b.name and b.start_s < (a.start_s + a.end_s) / 2 for a, b in in_order):
-        raise RecordsError(f"{source.path} has damaged times: its steps overlap", _HINT)
-    if found.without_time and not (found.events or found.steps):
-        raise RecordsError(f"{source.path} has damaged times: no call has a valid one", _HINT)
+        raise RecordsError(f"{source.path} has damaged times: its steps overlap", _DAMAGED_HINT)
     facts = Fields(source.facts)
     info = facts.fields("distributedInfo")
     groups, rank = base.read_groups(info), info.rank("rank")
@@ -156,8 +194,6 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
     # sizes of the calls are those of the transfers.
     events = [e for e in found.events if not (source.is_cut and e.is_transfer)]
     calls, notes = make_calls(events, groups, rank)
-    if found.without_time:
-        notes.append(f"{found.without_time} events were left out: their `ts` or `dur` is wrong")
     # A step is written before the events in it, so the last one of a file that ends early may lack
     # some of them.
     cut_step = found.steps[-1].name if source.is_cut and found.steps else ""

@@ -33,6 +33,7 @@ from commbench.readers.torch_calls import OPERATOR, RECORD, Event
 from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TraceFormat, rank_in_name
 from commbench.readers.trace_source import Source
 from commbench.results.files import first_bytes, is_folder, is_workload, read_whole, why_unreadable
+from commbench.results.run_folder import require_no_run
 from commbench.units import format_count
 from commbench.validation import by_name
 
@@ -127,9 +128,9 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
         raise RecordsError(f"{source.path} has no calls that can be read", _RECORDER_HINT)
     notes = ["the flight recorder keeps the last calls only, and marks no steps"]
     if unfinished := sum(not call.has_ended for call in calls):
-        notes.append(f"{unfinished} calls had not ended when the dump was written")
+        notes.append(f"{format_count(unfinished, 'call')} had not ended when the dump was written")
     if unknown := found.count(None):
-        notes.append(f"{unknown} entries are damaged or of operations that commbench has not")
+        notes.append(f"left out {format_count(unknown, 'record')} of unknown operations")
     if all(call.time_s is None for call in calls):
         notes.append("it has no durations: set TORCH_NCCL_ENABLE_TIMING=1 where the job runs")
     return RankTrace(
@@ -191,7 +192,7 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
         raise RecordsError(f"{source.path} has no collective that can be read", _INSPECTOR_HINT)
     notes = ["NCCL Inspector records sizes and times only: no steps, element types or gaps"]
     if left_out := found.count(None):
-        notes.append(f"{left_out} objects are no collectives and were left out")
+        notes.append(f"left out {format_count(left_out, 'object')}: no collective")
     largest = max(groups, key=lambda name: groups[name].size)
     size = groups[largest].size
     groups[largest] = groups[largest]._replace(ranks=tuple(range(size)))
@@ -308,6 +309,7 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
     """The trace in one file; RecordsError where it is none."""
     if why := why_unreadable(path):
         raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
+    require_no_run(path)
     if is_workload(path):
         show = f"show it alone: commbench workload show {quote(str(path))}"
         raise RecordsError(f"{path} is a workload, not a trace", show)
@@ -324,7 +326,7 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
             raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
         records = source.facts[kind.key] if is_pickle else source.records(kind.key, kind.facts)
         trace = kind.read(records, source)
-    damaged = f"{source.damaged} records are damaged and were left out"
+    damaged = f"left out {format_count(source.damaged, 'damaged record')}"
     return trace._replace(
         path=str(path), format=kind.name,
         calls=tuple(sorted(trace.calls, key=lambda call: call.begin_s or 0.0)),

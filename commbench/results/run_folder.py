@@ -94,6 +94,13 @@ def holds_run(folder: Path) -> bool:
     return holds_rounds(folder) or any(files.is_file(folder / name) for name in names)
 
 
+def require_no_run(path: Path) -> None:
+    """Raise RecordsError for a run where a trace or a workload is wanted."""
+    if holds_run(path) or path.name == JOURNAL:
+        hint = f"show it: commbench show {quote(str(path))}; or give traces, or a workload"
+        raise RecordsError(f"{path} is a run, not a trace or a workload", hint)
+
+
 def runs_within(folder: Path) -> list[Path]:
     """The runs in a folder that is no run itself, by their names: run folders, and files that may
     be journals or tables."""

@@ -29,6 +29,7 @@ from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.files import read_workload
+from commbench.results.run_folder import require_no_run
 from commbench.runner import call_options
 from commbench.runner.call_options import NCCL_TESTS_FLAGS, CallOptions, declare
 from commbench.runner.option import HERE, RANKS, USER, Option, as_label, require_label
@@ -334,6 +335,7 @@ def parse_options(
                     f"{option.flag} has no effect with --workload",
                     "leave it out: the workload has the calls that are made",
                 )
+        require_no_run(values["workload"])
         values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)
     # A resumed run may be of a version that allowed it.

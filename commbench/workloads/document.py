@@ -12,7 +12,7 @@ from commbench.units import format_about, format_count, format_GBps, format_shar
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 from commbench.views.formats import View, fields_of
-from commbench.workloads.trace import TraceAnalysis, known_sum, workload_totals
+from commbench.workloads.trace import TraceAnalysis, TraceOverlap, known_sum, workload_totals
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
 SLOW = 1e7
@@ -84,8 +84,7 @@ def document(found: Found) -> Document:
         Items([f"Note: {note}." for note in workload.notes]),
         Folded("What the columns mean", [Facts(MEANINGS)]),
     ]
-    answer = [_answer(workload, analysis), *(_hidden(analysis) if analysis else ())]
-    return Document(_title(workload, analysis), (), answer, blocks)
+    return Document(_title(workload, analysis), (), [*_answer(workload, analysis)], blocks)
 
 
 def _title(workload: Workload, analysis: TraceAnalysis | None) -> str:
@@ -103,7 +102,7 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
     title = [f"from {step.name}"] if len(workload.steps) > 1 else []
     time = format_time(step.time_s) if step.time_s is not None else ""
     if step.name == WHOLE_TRACE:
-        title += ["no steps", time]
+        title.append(" of ".join(filter(None, ["the whole trace", time])))
     elif step.count > 1 or len(workload.steps) > 1 or time:
         title.append(" of ".join(filter(None, [format_count(step.count, "step"), time])))
     if len(step.programs) > 1:
@@ -116,45 +115,45 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
     yield Table(f"{name}: {of}" if name else f"{of[0].upper()}{of[1:]}", COLUMNS, rows)
 
 
-def _answer(workload: Workload, analysis: TraceAnalysis | None) -> str:
+def _answer(workload: Workload, analysis: TraceAnalysis | None) -> Iterator[str]:
     """What takes most of a step, how much is exposed, how much is waiting and for whom."""
     step = most_often(workload.steps) if workload.steps else None
     if not (step and (rows := workload_totals(workload, step))):
-        return "No collective call is in a whole step."
+        yield "No collective call is in a whole step."
+        return
     first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
     most = f"{first.operation} over {first.group}".replace(UNKNOWN_GROUP, "an unknown group")
     took = f"{of} of {format_time(step.time_s)}" if step.time_s else of
-    overlap = analysis.overlap if analysis else None
     if first.time_s is None:
         total, calls = known_sum(row.size_bytes for row in rows), sum(row.calls for row in rows)
         size = "unknown size" if first.size_bytes is None else format_about(first.size_bytes)
         size += f" of {format_about(total)}" if total and rows[1:] else ""
         part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
-        return f"The largest part of the data is {most}: {part} of a rank in {of}."
-    what = f"{most} takes most time in {took}: {format_time(first.time_s)}"
-    if overlap:
+        yield f"The largest part of the data is {most}: {part} of a rank in {of}."
+    elif analysis and (overlap := analysis.overlap):
         share = f" ({format_share(overlap.communication_s / step.time_s)})" if step.time_s else ""
-        what = f"Communication takes {format_time(overlap.communication_s)}{share} of {took}, "
-        what += f"{'the largest part' if rows[1:] else 'all of it'} {most}: "
-        what += f"{format_time(overlap.exposed_s)} while nothing computes (exposed)"
+        part = "the largest part" if rows[1:] else "all of it"
+        what = f"Communication takes {format_time(overlap.communication_s)}{share} of {took}"
+        yield f"{what}, {part} {most}."
+        yield _hidden(analysis, overlap)
     elif first.step_share is not None:
-        what = f"{most} is under way during {format_share(first.step_share)} of {took}"
-    waits = analysis.waits[0] if analysis and analysis.waits else None
-    if waits and waits.waiting_s > SHORTEST:
-        share = format_share(waits.for_rank_share).replace("100 %", "all")
-        what += f"; rank {waits.rank} waits {format_time(waits.waiting_s)}, {share} of it for rank "
-        what += f"{waits.for_rank}"
-    return f"{what}."
+        yield f"{most} is under way during {format_share(first.step_share)} of {took}."
+    else:
+        yield f"{most} takes most time in {took}: {format_time(first.time_s)}."
+    if analysis and (waits := analysis.waits) and waits[0].waiting_s > SHORTEST:
+        rank, waiting_s, for_rank, for_rank_share = waits[0]
+        part = format_share(for_rank_share).replace("100 %", "all")
+        yield f"Rank {rank} waits {format_time(waiting_s)}, {part} of it for rank {for_rank}."
 
 
-def _hidden(analysis: TraceAnalysis) -> Iterator[str]:
-    """How much of the communication is hidden, and behind what."""
-    if overlap := analysis.overlap:
-        what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
-        share = f" ({format_share(overlap.hidden_s / (overlap.communication_s or 1.0))})"
-        seen = f"{format_time(overlap.hidden_s)}{share}" if overlap.hidden_s > SHORTEST else "None"
-        behind = f"{what}, which take {format_time(overlap.computing_s)}"
-        yield f"{seen} of the communication is hidden behind {behind}."
+def _hidden(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:
+    """How much of the communication is exposed, and hidden, and behind what."""
+    what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
+    share = f" ({format_share(overlap.hidden_s / (overlap.communication_s or 1.0))})"
+    seen = f"{format_time(overlap.hidden_s)}{share}" if overlap.hidden_s > SHORTEST else "nothing"
+    exposed = f"Nothing computes during {format_time(overlap.exposed_s)} of it (exposed)"
+    behind = f"{what}, which take {format_time(overlap.computing_s)}"
+    return f"{exposed}; {seen} is hidden behind {behind}."
 
 
 def _waiting(analysis: TraceAnalysis) -> Table:

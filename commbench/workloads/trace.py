@@ -35,7 +35,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload, most_often, waited
 from commbench.readers.trace_base import RankTrace, union_length
 from commbench.stats import collect
-from commbench.units import GB
+from commbench.units import GB, format_count
 from commbench.views.formats import Result, fields_of
 from commbench.workloads import trace_steps
 from commbench.workloads.trace_steps import GroupSets, RankStep, length_within
@@ -109,11 +109,9 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     step_s = median(durations) if durations and max(durations) > 0 else None
     calls = [call for part in parts for call in part.calls]
     notes = [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
-    for number, text in (
-        (differing, "differ between the ranks of a group: their waiting is left out"),
-        (outside, "are left out: no whole step of all ranks has them"),
-    ):
-        notes += [f"{number} calls {text}"] if number else []
+    waiting = f"left out the waiting of {format_count(differing, 'call')}, in which ranks differ"
+    left_out = f"left out {format_count(outside, 'call')}: no whole step of all ranks has them"
+    notes += [waiting] * bool(differing) + [left_out] * bool(outside)
     notes += dict.fromkeys(note for trace in traces for note in trace.notes)
     workload = trace_steps.trace_workload(traces, parts, world_size, sets, notes)
     return TraceAnalysis(
@@ -131,7 +129,7 @@ def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
     """What files that end early lack, and which ranks were not traced."""
     for trace in [trace for trace in traces if trace.is_cut][:3]:  # all may be cut alike
         left_out = f", in {trace.cut_step}: this step is left out" if trace.cut_step else ""
-        rest = "what the calls before lack may be in the rest"
+        rest = "calls before may lack what came later in the file"
         yield f"{trace.path.rpartition('/')[2]} ends early{left_out}; {rest}"
     if len(traces) == 1 and world_size > 1:
         yield (

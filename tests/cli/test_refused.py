@@ -180,6 +180,13 @@ REFUSED = {
     (6, "workload"): """
         show absent.json: cannot read absent.json
         show .: |is not a trace
+        show a: a/run.jsonl is a run, not a trace or a workload ~ commbench show a/run.jsonl
+        import a/run.jsonl -o x: a/run.jsonl is a run, not a trace or a workload
+    """,
+    (6, "replay"): """
+        a: a is a run, not a trace or a workload ~ commbench show a
+        mpi/inf.json: mpi/inf.json is not a workload ~ commbench workload import TRACES
+        results: cannot read results: Is a directory ~ commbench workload import results
     """,
     (2, "workload fsdp --model gpt-2-xl --mesh"): """
         dp=8: --mesh dp=8: dp is not a dimension here ~ write --mesh dp_shard=8

@@ -59,7 +59,7 @@ def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank(
     assert row.busbw == pytest.approx(1000 * 1.5 / 0.02)
     assert row.step_share == pytest.approx((0.07 + 0.1) / 2)
     assert waits_of(analysis) == {0: (0.08, 2), 3: (0.08, 2), 1: (0.05, 2), 2: (0, 2)}
-    assert "rank 0 waits 80.0 ms, all of it for rank 2" in text_of(analysis)
+    assert "Rank 0 waits 80.0 ms, all of it for rank 2" in text_of(analysis)
 
 
 def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
@@ -129,7 +129,9 @@ def test_calls_that_differ_between_ranks_are_not_compared() -> None:
         [trace(0, call("all_reduce", 100.1, 0.1)), trace(1, call("broadcast", 100.1, 0.2))]
     )
     assert analysis.waits == ()
-    assert any("2 calls differ between the ranks" in note for note in analysis.workload.notes)
+    assert any(
+        "the waiting of 2 calls, in which ranks differ" in note for note in analysis.workload.notes
+    )
     assert any("traces of 2 of 4 ranks" in note for note in analysis.workload.notes)
 
 
@@ -183,7 +185,7 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     second = trace(1, call("all_reduce", 100.1, 0.1), steps=STEPS[:1])
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
-    assert any("2 calls are left out" in note for note in analysis.workload.notes)
+    assert any("left out 2 calls: no whole step" in note for note in analysis.workload.notes)
     whole = analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())])
     assert whole.step_s == pytest.approx(1.01)
 

@@ -1,5 +1,6 @@
-"""What a document says of a replay: what takes most, how the network here is against that of the
-trace, which variant saves time; tables and pictures of the operations and of the whole step."""
+"""What a document says of a replay: how long the step takes, how the network here is against that
+of the trace, which variant saves time, what takes most; tables and pictures of the operations and
+of the whole step."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.answers.replay.replay import ReplayResult, StepReplay, analyse_replay
+from commbench.answers.replay.replay import ReplayResult, StepReplay, VariantReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload import Step, Workload
@@ -63,32 +64,39 @@ def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
 
 
 def _verdict(workload: Workload, found: StepReplay) -> list[str]:
-    """First whether communication is slower here, and which variant saves most."""
-    first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
-    lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
+    """First how long the step takes, then whether communication is slower here, and which variant
+    saves most."""
+    lines, gaps = [], found.variant(GAPS)
+    if gaps and (ratio := found.step_over_trace):
+        name = f" {found.step.name}" if workload.steps[1:] else ""
+        lines.append(f"The step{name} takes {_beside(gaps, found.step.time_s, ratio)}.")
+    second = "; ".join([*_against_trace(workload, found), *_would_help(found)])
+    lines += [f"{second[:1].upper()}{second[1:]}."] if second else []
     for where, field in (("in the trace", "traced.seconds"), ("here", "here_s")):
         times = [*map(attrgetter(field), found.operations)]
-        if total := known_sum(times):
+        if (total := known_sum(times)) and times[1:]:
             at = times.index(max(times))
             most, share = found.operations[at].traced, units.format_share(times[at] / total)
             name = f"{most.operation} over {most.group}"
             lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = units.format_share(found.waiting_s / found.communication_s)
-        shorter = f"Without waiting, traced communication would be at most {part} shorter"
-        lines.append(f"{shorter}: `commbench workload show TRACES` says who waits for whom.")
+        shorter = f"the communication of the trace would be at most {part} shorter"
+        lines.append(f"If no rank waited, {shorter}: see `commbench workload show TRACES`.")
     return lines
 
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
     ratio, calls = found.over_trace, found.variant(CALLS)
-    if not (ratio and calls and calls.time_s):
+    if calls and not ratio:
+        yield f"the calls, one after another, take {cells.time_text(calls.time_s)}"
+    if not (ratio and calls):
         return
     if was_shrunk(workload):
-        meaning = "the trace had more ranks, so this does not compare the networks"
+        meaning = "the networks cannot be compared, since the trace had more ranks"
     elif calls.has_waited:
-        meaning = "ranks waited for a core, so this does not compare the networks"
+        meaning = "the networks cannot be compared, since ranks waited for a core"
     elif ratio.low is None or ratio.high is None:
         meaning = "communication is compared without an interval"
     elif ratio.low <= 1 <= ratio.high and ratio.is_unknown:
@@ -97,10 +105,14 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = "communication takes about as long here as in the trace"
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
-    times = cells.ratio_with_interval_text(ratio)
-    here, there = cells.time_text(calls.time_s), units.format_time(found.calls_only_s or 0.0)
-    one_by_one = f"the calls, one after another, take {here} here and {there} in the trace"
-    yield f"{meaning}: {one_by_one}, {times} times as long"
+    one_by_one = f"the calls, one after another, take {_beside(calls, found.calls_only_s, ratio)}"
+    yield f"{meaning}: {one_by_one}"
+
+
+def _beside(here: VariantReplay, traced_s: float | None, ratio: Estimate) -> str:
+    """A time here and that in the trace."""
+    both = f"{cells.time_text(here.time_s)} here and {units.format_time(traced_s or 0.0)}"
+    return f"{both} in the trace, {cells.ratio_with_interval_text(ratio)} times as long"
 
 
 def _would_help(found: StepReplay) -> Iterator[str]:

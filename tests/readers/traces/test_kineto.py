@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import real_trace
 
-from commbench.errors import RecordsError
 from commbench.plan.workload import UNKNOWN_GROUP, Call
 from commbench.readers.trace_base import RankTrace
 from commbench.readers.trace_formats import read_trace
@@ -228,20 +227,6 @@ def test_splits_in_rows_become_elements_and_a_wait_finds_its_call(tmp_path: Path
     assert (found.operation, found.size_bytes) == ("all_to_all_v", 80)
     assert (found.send_splits, found.receive_splits) == ((10, 30), (20, 40))
     assert found.asynchronous and found.waited_s == pytest.approx(30e-6)
-
-
-@pytest.mark.parametrize("bad", [-1, None, "5", 1e300])
-def test_calls_without_a_duration_are_counted(tmp_path: Path, bad: Any) -> None:
-    events = [recorded(10 * n) | ({"dur": bad} if n < 3 else {}) for n in range(5)]
-    trace = read_all(tmp_path, *events)
-    assert len(trace.calls) == 2
-    assert "3 events were left out: their `ts` or `dur` is wrong" in trace.notes
-
-
-@pytest.mark.parametrize("bad", [{"dur": -1}, {"dur": None}, {"ts": "0"}, {"ts": 0}])
-def test_a_trace_with_damaged_times_is_refused(tmp_path: Path, bad: Event) -> None:
-    with pytest.raises(RecordsError, match="damaged times"):
-        read(tmp_path, real_trace.changed(lambda event: event | bad))
 
 
 @pytest.mark.parametrize("ranks", [[0, 99999999999], "[0, 99999999999]"])

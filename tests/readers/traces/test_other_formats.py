@@ -38,7 +38,7 @@ def test_damaged_entries_of_a_dump_are_counted(tmp_path: Path) -> None:
     text = json.dumps(DUMP).replace('"collective_seq_id": 2', '"collective_seq_id"; 2')
     trace = read(tmp_path / "rank_2.json", text.encode())
     assert len(trace.calls) == 5
-    assert "1 records are damaged and were left out" in trace.notes
+    assert "left out 1 damaged record" in trace.notes
 
 
 def test_waiting_is_found_by_the_numbers_of_a_flight_recorder(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_objects_of_inspector_may_take_several_lines_and_be_compressed(tmp_path:
     lines = "\n".join(json.dumps(one, indent=1) for one in found)
     trace = read(tmp_path / "host-0.log.gz", gzip.compress(lines.encode()))
     assert [call.size_bytes for call in trace.calls] == [131072]
-    assert any("1 objects are no collectives" in note for note in trace.notes)
+    assert any("left out 1 object: no collective" in note for note in trace.notes)
 
 
 def test_each_file_has_one_format() -> None:
