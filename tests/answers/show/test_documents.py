@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pictures
 import pytest
 from synthetic import header, plan, steady, synthetic_run
 from synthetic_replay import WORKLOAD, replay_plan
 from synthetic_rows import batches, ranks, row
 
 import commbench
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
+from commbench.answers.show.plots import run_pictures
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
 from commbench.answers.show.shapes import (
@@ -142,6 +145,21 @@ def test_of_an_overlap_that_was_cut_the_parts_are_rows() -> None:
     found = described(run._replace(measurements=run.measurements[:2]))
     assert len(table_of(found, "Every row").brief or ()) == 2
     assert not [b for b in found.blocks if isinstance(b, Table) and "at once" in b.title]
+
+
+@pytest.mark.parametrize("sizes", [(MIB,), (MIB, 2 * MIB)])
+def test_an_overlap_whose_ranks_waited_is_marked_with_the_legend(sizes: tuple[int, ...]) -> None:
+    asked, found = plan(sizes=sizes, overlap=("matmul:8x8x8",)), []
+    for case in asked.cases():
+        batch = Batch((MS,) * 9, elapsed_s=0.1, queued_s=0.09, computation_s=(MS,) * 9)
+        found.append(Measurement(case, "ok", wrong=0, batches=(batch,)))
+    run = Run("results/mine", header(asked, "mine"), tuple(found), RunEnd("complete"))
+    told = described(run)
+    title = "all_reduce float32 sum in_place with matmul:8x8x8: at once"
+    assert column(table_of(told, title), "") == ["*"] * len(sizes)
+    assert any(f"*: {WAITED}." in b.texts for b in blocks_of(told.blocks) if isinstance(b, Items))
+    (picture,) = [each for each in run_pictures([run]) if each.name == "time"]
+    assert "Hollow points do not count" in pictures.said(pictures.require_readable(picture))
 
 
 def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> None:
