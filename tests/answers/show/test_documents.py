@@ -39,6 +39,7 @@ from commbench.results.journal_reader import read_run
 from commbench.results.records import RankInfo
 from commbench.results.run_folder import JOURNAL, StoredRun
 from commbench.results.schema import IN_PROCESS, Batch, Measurement, Run, RunEnd
+from commbench.stats import Estimate
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 
 MS = 1e-3
@@ -488,9 +489,22 @@ def test_the_fastest_form_is_found_at_the_smallest_and_at_the_largest_size() -> 
     small, large = find_shapes(make_rows(run))
     assert (small.size_bytes, small.what, small.other) == (1 << 16, "flat_copy", "separate")
     assert small.figures["ratio"].value == pytest.approx(4)
-    alike = "coalesced (not told apart from it: separate and async)"
-    assert (large.size_bytes, large.what) == (MIB, alike)
+    assert (large.size_bytes, large.what) == (MIB, "coalesced")
     assert (large.other, large.verdict) == ("flat_copy", "slower")
+    said = shapes_sentence(run.header, [small, large])
+    assert "of 4 tensors, separate (a call for each tensor, each waited for) takes 4.0" in said
+    assert said.endswith("coalesced (a call for each in torch's coalescing manager); separate and "
+                         "async may be as fast.")  # fmt: skip
+
+
+def test_a_first_call_that_is_too_noisy_to_compare_has_its_times_and_the_ends() -> None:
+    first, later = Estimate(2e-3, 1e-4, 9e-3), Estimate(1e-3, 2e-4, 9e-3)
+    figures = {"ratio": Estimate(2.0, 0.011, 90.0), "first_s": first, "later_s": later}
+    found = Finding("first_call", "send_recv", 4096, "first", "later", figures)
+    assert shapes_sentence(header(plan(), "mine"), [found]).startswith(
+        "send_recv at 4 KiB: the first call on a new group takes 2.0 ms (100 us … 9.0 ms), a later "
+        "one 1.0 ms (200 us … 9.0 ms); the first takes 0.01 to 90 times as long: undecided; "
+    )
 
 
 def test_the_surest_of_several_kinds_is_said() -> None:
