@@ -24,7 +24,7 @@ _PARAMETERS = re.compile(
     r"(\d[\d_]{0,30}(?:\.\d{1,15})?)(?:\s*([KMBT])|E\+?(\d{1,2}))?", re.ASCII | re.IGNORECASE
 )
 _THOUSANDS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
-MOST_KNOWN = 100
+MOST_KNOWN = 10
 """Where an interval ends at more than so many times its beginning, two digits are enough."""
 LARGEST_SIZE = 1 << 50
 LEAST_PARAMETERS, MOST_PARAMETERS = 1000, 10**14
@@ -247,7 +247,9 @@ def format_known_time(
     if low is None or high is None:
         return format_time(seconds), ""
     if 0 < MOST_KNOWN * low < high:
-        return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
+        first, last = _two_digits(low), _two_digits(high)
+        is_same = first.split()[1] == last.split()[1]
+        return _two_digits(seconds), f"{first.split()[0] if is_same else first} … {last}"
     unit, factor = _time_unit(seconds)
     numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
     decimals = known_decimals(*numbers)

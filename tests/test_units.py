@@ -185,12 +185,13 @@ def test_a_time_is_a_number_with_its_unit(text: str, seconds: float) -> None:
         ((1364, 1250, 1563), "1.36 ms", "1.25 … 1.56 ms"),  # 0.16: hundredths
         ((33300, 29700, 45000), "33 ms", "30 … 45 ms"),
         ((560, 310, 1560), "560 us", "310 … 1560 us"),  # half the width is 625: two digits
+        ((280, 190, 10540), "280 us", "190 us … 11 ms"),  # more than a factor of 10: two digits
         ((178.21, 178.12, 178.31), "178.2 us", "178.1 … 178.3 us"),  # at most four digits
-        ((100, 9.6, 900), "100 us", "10 … 900 us"),  # at least one digit of the lower end
+        ((100, 12, 900), "100 us", "12 … 900 us"),  # in one unit where both ends have it
         ((50, 50, 50), "50.00 us", "50.00 … 50.00 us"),
         ((831, 709.4, 1072.9), "830 us", "710 … 1070 us"),
         ((1.2e6, 1.1e6, 1.4e6), "1.20 s", "1.10 … 1.40 s"),
-        ((1364, 8.2, 9.1e5), "1.4 ms", "8.2 us … 910 ms"),  # more than a factor of 100
+        ((1364, 8.2, 9.1e5), "1.4 ms", "8.2 us … 910 ms"),  # each end in its unit
     ],
 )
 def test_a_time_has_the_digits_that_its_interval_supports(
@@ -211,6 +212,12 @@ def test_a_bandwidth_has_the_digits_that_its_interval_supports(
     value: float | None, low: float | None, high: float | None, text: str
 ) -> None:
     assert cells.bandwidth_text(stats.known(value, low, high)) == text
+
+
+def test_a_wide_interval_has_few_digits_and_none_is_left_out() -> None:
+    wide = stats.Estimate(0.231e9, 0.004e9, 0.345e9)
+    assert cells.bandwidth_with_interval_text(wide) == "0.23 (0.004 … 0.34) GB/s"
+    assert cells.share_with_interval_text(stats.Estimate(0.0, 0.0, 0.0)) == "0 % (0 … 0 %)"
 
 
 @pytest.mark.parametrize(

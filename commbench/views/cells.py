@@ -74,8 +74,17 @@ def number_texts(found: Any, scale: float = 1.0, limit: float | None = None) -> 
         return f"{float(text):.0f}" if "e+" in text else text.rstrip("."), ""
     numbers, bound = (own.value, *own.ends), limit and limit / scale
     decimals = units.known_decimals(*numbers)
-    text, *texts = (units.format_decimals(each, decimals, bound) for each in numbers)
-    return text, " … ".join(texts)
+    return units.format_decimals(own.value, decimals, bound), _ends_text(own, decimals, bound)
+
+
+def _ends_text(found: Estimate, decimals: int, limit: float | None) -> str:
+    """An interval with so many decimals: `0.98 … 1.04`."""
+    low, high = found.ends
+    is_small = low < 10.0**-decimals / 2
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, decimals, limit)
+    # Three digits are enough of a far end.
+    of_high = decimals if high < 10 else min(decimals, int(high < 100))
+    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
 
 def bandwidth_text(found: Any, limit: float | None = None) -> str:
@@ -116,12 +125,7 @@ def ratio_interval_text(found: Any, limit: float | None = None) -> str:
     none, or it says nothing."""
     if not isinstance(found, Estimate) or not found.has_interval or found.is_unknown:
         return ""
-    decimals, (low, high) = ratio_decimals(found), found.ends
-    is_small = low < 10.0**-decimals / 2
-    first = f"{low:.1g}" if is_small else units.format_decimals(low, decimals, limit)
-    # Three digits are enough of a far end.
-    of_high = decimals if high < 10 else min(decimals, int(high < 100))
-    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
+    return _ends_text(found, ratio_decimals(found), limit)
 
 
 def is_too_noisy(found: Any) -> bool:
@@ -163,7 +167,7 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
     """A fraction in percent with its interval: `52 % (48 … 55 %)`; with decimals where the
     interval is narrower than a percent point, or next to 0."""
     value, low, high = _estimate(found)
-    if low is None or high is None or low == high:
+    if low is None or high is None:
         return units.format_share(value).replace(" %", unit)
     decimals = 1 - floor(log10(100 * high)) if 0 < high < 1e-3 else int(0 < high - low < 0.01)
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))

@@ -22,6 +22,7 @@ NEARBY = 3.0
 """A linear axis reaches up to a mark, or the end of the interval of the highest value, that is at
 most so many times that value."""
 CROSS = pictures.Look(pictures.INK, "x", None, size=6)
+HOLLOW = "Hollow points do not count"
 _BESIDE = 1.7
 """Inches that are not for the horizontal axes of panels side by side."""
 _LEAST_ROOM, _SMALL = 1.4, 4.0
@@ -136,7 +137,7 @@ def _notes(
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
         yield f"{text}; where a triangle is, it ends outside the panel" if is_cut else text
     if any(each.hollow for each in series):
-        yield "Hollow points do not count"
+        yield HOLLOW
     if beside := [panel.across.name for panel in panels if _side_by_side(panel, has_bands)]:
         yield f"Points of one {beside[0].partition(':')[0]} are side by side"
     beyond = dict.fromkeys(
@@ -258,6 +259,7 @@ def lay_out_bars(picture: pictures.Picture, width: float) -> pictures.Layout:
     named = [(name, look) for name, look in dict.fromkeys(keys) if name]
     named = named if len(named) > 1 else []
     notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
+    notes += [HOLLOW] * any(bar.key[1].is_hollow for bar in bars)
 
     def name(row: pictures.BarRow) -> str:
         text = pictures.plain(row.name, pictures.LONGEST_NAME)

@@ -138,7 +138,8 @@ def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list
     rest = len(table.rows) - len(shown.rows)
     more = [f"  {format_count(rest, 'more row')}: --verbose prints all."] if rest else []
     if not shown.rows:
-        hidden = f"--verbose prints {format_count(rest, 'row')}."
+        of_title = f"all {rest}" if rest > 1 else "it"
+        hidden = f"--verbose prints {of_title if table.title else format_count(rest, 'row')}."
         return [fill(f"{table.title}: {hidden}" if table.title else hidden, rest="  ")]
     labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from synthetic_rows import plan
 
+from commbench.analysis.diagnostics import WAITED_SENTENCE
 from commbench.analysis.rows import make_rows
 from commbench.answers.show.run_notes import find_warnings
-from commbench.answers.soak.document import VIEW, soak_pictures
+from commbench.answers.soak.document import VIEW, soak_answer, soak_pictures
 from commbench.answers.soak.soak import (
     SoakResult,
     analyse_soak,
@@ -25,6 +26,7 @@ from commbench.errors import UsageError
 from commbench.results.records import Check, RankInfo, WrongElement
 from commbench.results.samples import with_checks
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
+from commbench.stats import UNDECIDED
 
 STARTED = "2026-11-21T23:50:00+00:00"
 
@@ -89,6 +91,17 @@ def test_no_warning_contradicts_the_verdict_on_drift() -> None:
     once = rising.header._replace(plan=replace(rising.header.plan, soak_s=None))
     rows = make_rows(rising._replace(header=once))
     assert "drift" in {each.name for each in find_warnings(rows)}
+
+
+def test_that_ranks_waited_for_a_core_comes_first_and_decides_nothing() -> None:
+    rising = made_up(lambda cycle, _: 1 + 0.3 * cycle / 300)
+    found = [
+        m._replace(batches=tuple(b._replace(queued_s=0.9 * b.elapsed_s) for b in m.batches))
+        for m in rising.measurements
+    ]
+    result = analyse_soak(rising._replace(measurements=tuple(found)))
+    assert soak_answer(result)[0].startswith(WAITED_SENTENCE)
+    assert not result.exit_code and {row.drift_verdict for row in result.rows} == {UNDECIDED}
 
 
 def test_what_goes_up_and_down_is_no_drift() -> None:

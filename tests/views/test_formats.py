@@ -153,7 +153,7 @@ def test_of_many_rows_some_are_shown_and_the_others_counted() -> None:
     assert lines_of(table._replace(brief=ROWS[:1]))[3:] == [
         "  a         1", "  2 more rows: --verbose prints all.",
     ]  # fmt: skip
-    assert lines_of(table._replace(brief=[])) == ["T: --verbose prints 3 rows."]
+    assert lines_of(table._replace(brief=[])) == ["T: --verbose prints all 3."]
     verbose = lines_of(table._replace(brief=[]), is_verbose=True)
     assert [line.split() for line in verbose] == [
         ["T"], ["name", "value", "more"], [verbose[2].strip()],

@@ -124,7 +124,9 @@ def _within_nodes(call: Call) -> Iterator[Bound]:
             what += f", plus {slot.what} to a network that is not given"
         else:
             return
-    reduces = link.reduces if operation.reduces and call.algorithm not in (RING, TREE) else ""
+    reduces = link.reduces if operation.reduces else ""
+    if reduces and call.algorithm in (RING, TREE):
+        what, reduces = f"{what}; its switch does not reduce in a {call.algorithm}", ""
     times = max(call.factor, 1.0) if reduces else 1.0
     why = f"its switch can reduce: {reduces}" if times > 1 else ""
     yield Bound(speed * times, what, speed, "accelerator", link.source, why)

@@ -12,7 +12,7 @@ from commbench.answers.expect.bound import Bound, Call
 from commbench.output.text import join_words, span
 from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count, format_size
-from commbench.views.cells import NUMBER, TEXT, Column, Unit
+from commbench.views.cells import NUMBER, TEXT, Column, Unit, bandwidth_text
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
 
@@ -144,11 +144,17 @@ def judgement_text(judgement: expectation.Judgement) -> str:
 
 
 def row_text(row: ResultRow, judgement: expectation.Judgement) -> str:
-    """The judgement of a row of a run, with its source, in one or two sentences."""
-    size = format_bytes(row.measurement.case.size_bytes)
-    text = judgement_text(judgement).replace(" is ", f" at {size} is ", 1)
+    """The judgement of a row of a run, with its source, in one or two sentences; without figures of
+    others, that of all rows of its kind."""
+    found, size = judgement.expectation, format_bytes(row.measurement.case.size_bytes)
     source = f" Source: {judgement.source}" if judgement.source else ""
-    return f"On {machine_text(judgement.expectation.call)}, {text}{source}"
+    _, verb, said = judgement_text(judgement).partition(" is ")
+    text = f"{bandwidth_text(row.known_busbw)} GB/s at {size}{verb}{said}"
+    if judgement.verdict == expectation.UNKNOWN and found.bound:
+        others = _others(found)
+        text = f"{_possible(found)}, and no row has more: {bound_text(found.bound)}. "
+        text += f"{others[:1].upper()}{others[1:]}."
+    return f"On {machine_text(found.call)}, {text}{source}"
 
 
 def document(answer: expectation.Answer | curves.OnCurves) -> Document:

@@ -148,7 +148,6 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    exact_t = Estimate(*[row.time.estimate.value] * 3)
     over = f"algbw x {formula}" + f", n = {case.ranks}" * ("n" in formula)
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, or more{reduces * operation.reduces}"
@@ -157,7 +156,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
     largest = load.largest if load else 0.0
     return [
-        Fact("algbw", algbw, RATE, f"S / t, t = {cells.time_text(exact_t)}"),
+        Fact("algbw", algbw, RATE, f"S / t, t = {cells.time_text(row.time.estimate)}"),
         Fact("busbw", algbw.scaled(factor), RATE, over),
         Fact("logical_GBps", load and algbw.scaled(largest), RATE,
              f"{largest:.5g} x S / t, with the block that a rank keeps"),

@@ -20,7 +20,7 @@ from commbench.plan.plan import Plan
 from commbench.results.schema import Run
 from commbench.stats import Estimate, collect, np
 from commbench.units import format_bytes, format_count, format_times_up
-from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, number_texts
+from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit, in_brackets, number_texts
 from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
 
 MOST_PAIRS = 5
@@ -73,7 +73,8 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     pairs = {frozenset(pair) for matrix in main[:1] for pair in matrix.values}
     ranks = len(frozenset[int]().union(*pairs))
     if len(pairs) == 1:
-        yield "Two ranks have one link, and no other to compare it with."
+        known = ", ".join(map(_link_text, main))
+        yield f"Two ranks have one link, and no other to compare it with: {known}."
     elif slow:
         text = "; ".join(slow) + f"; nothing slow is seen in {sound}" * bool(sound)
         yield f"{text[0].upper()}{text[1:]}."
@@ -94,7 +95,7 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
             for matrix, found in tested
             if found.rank_limit
         ]
-        few = "; few values that differ much show no less" * (is_noisy and not judged)
+        few = "; the values are too few and too noisy to show less" * (is_noisy and not judged)
         shows = f" A rank that is {join_words(limits, 'or')} would show{few}." if limits else ""
         yield f"{text[0].upper()}{text[1:]}{shows}"
 
@@ -102,6 +103,14 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
 def _times(ratio: float) -> str:
     """How many times as slow something is that has this speed over that of its peers."""
     return f"{1 / ratio:.1f}" if ratio > 0.1 else f"{float(f'{1 / ratio:.2g}'):.0f}"
+
+
+def _link_text(matrix: RankMatrix) -> str:
+    """The values of its pairs: `bandwidth 0.80 (0.71 … 0.89) and 1.01 GB/s at 4 MiB`."""
+    both = (number_texts(matrix.estimate(p), matrix.quantity.scale) for p in matrix.values)
+    texts = dict.fromkeys(text + in_brackets(interval) for text, interval in both)
+    size, unit = format_bytes(matrix.size_bytes), matrix.quantity.unit
+    return f"{matrix.quantity.name} {join_words([*texts])} {unit} at {size}"
 
 
 def _name_matrix(matrix: RankMatrix) -> str:

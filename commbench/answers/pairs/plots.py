@@ -59,7 +59,8 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
         waited = waited_answer(make_rows(run))
         notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
-                 "All pairs of a round at once; lower quartile of batches",
+                 "All pairs of a round at once; " * (run.header.plan.world_size > 2)
+                 + "lower quartile of a pair's batches",
                  *pairs_answer(diagnosed)]  # fmt: skip
         pictures += [draw_pairs(found, notes)] if found else []
     return pictures

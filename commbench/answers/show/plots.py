@@ -331,7 +331,8 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
         if len(sizes) > 1 and curve.has_size:
             name += f" {format_bytes(int(size))}"
         colour = pictures.COLOURS[operations.index(curve.operation) % len(pictures.COLOURS)]
-        look = Look(colour, "o", size=7)
+        waited = any(has_waited(row.queued_share) for row in curve.timed)
+        look = Look(colour, "o", None if waited else (), size=7, is_hollow=waited)
         rows.append(pictures.BarRow(name, [pictures.Bar(time, ("", look))]))
     if left_out := len(curves.curves) - len(shown):
         notes.append(f"{left_out} more are not drawn")

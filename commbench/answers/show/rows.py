@@ -52,7 +52,7 @@ def time_of(row: ResultRow | None) -> Estimate | None:
     return row.time.estimate if row and row.time else None
 
 
-SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
+SLOWDOWN = Unit(lambda found: cells.RATIO_WITH_INTERVAL.write(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
 
 
@@ -218,15 +218,15 @@ def highest_text(row: ResultRow) -> str:
     return text + ", too noisy to rely on" * (high > 3 * low)
 
 
-def kind_notes(kinds: Sequence[Kind]) -> list[str]:
-    """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
-    plausible; a sentence that is about several kinds once."""
+def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
+    """What the mark of every row means, and the numbers of a kind where it is not one call of all
+    ranks, and whether they are plausible; a sentence that is about several kinds once."""
     found = collect(
         (line, kind.title)
         for kind in kinds
         for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
-    marked = any(_mark(row) for kind in kinds for row in kind.rows)
+    marked = any(_mark(row) for rows in every.values() for row in rows)
     return [f"*: {WAITED}."] * marked + [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
@@ -257,6 +257,7 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
 
 FIGURES = (
     cells.SIZE,
+    Column("", lambda row: max(map(_mark, (row, *(row.parts or ())))), cells.TEXT),
     Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
     Column("computation\nover alone", attrgetter("overlap.computation_slowdown"), SLOWDOWN, 8),
     Column("communication\nover alone", attrgetter("overlap.communication_slowdown"), SLOWDOWN, 8),

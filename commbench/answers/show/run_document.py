@@ -212,7 +212,7 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
     if any(len(kind.rows) > 1 for kind in kinds) and not shown.steps:
         yield run_table.summary_table(kinds)
     brief = [row for kind in kinds for row in kind.rows]
-    notes = run_table.kind_notes(kinds)
+    notes = run_table.kind_notes(kinds, every)
     if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:
         brief = []
         notes.append(f"`commbench show {run_notes.typed_name(shown.run)}` prints every row.")

@@ -8,6 +8,7 @@ interval is furthest from no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import size_of, time_of
 from commbench.output.text import join_words
+from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
@@ -121,7 +123,7 @@ _VERDICTS = {UNDECIDED: ": undecided", SAME: ": no difference"}
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     """What the findings of a run say and their cause."""
-    parts = []
+    parts, explained = [], set[str]()
     for each in found:
         shape = SHAPES[each.shape]
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
@@ -129,6 +131,11 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         more = "" if None in each.figures.values() else shape.more
         text = f"{{call}} at {{size}}: {shape.words}{_VERDICTS.get(each.verdict, '')}{more}"
         texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
+        texts["tensors"] = texts.get("tensors", "") * ("tensors" not in each.call)
+        for name in ("what", "other") if each.figures.get("tensors", 1) > 1 else ():
+            form = texts[name]
+            texts[name] += f" ({CALL_FORMS[form].summary})" * (form not in explained)
+            explained.add(form)
         parts.append(text.format_map(texts))
     verdict = found[-1].verdict if found else SAME
     crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
@@ -204,10 +211,8 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
         alike = [name for name in alike if name != usual]
         if usual != best and (found := slower[usual]):
             told = [row for row in ordered if _way(row) in (best, *alike, usual)]
-            what = best
-            if alike:
-                what += f" (not told apart from it: {join_words(alike)})"
-            yield told, what, usual, {"ratio": found}
+            figures = {"ratio": found, "tensors": own[0].case.num_tensors, "as_fast": alike or None}
+            yield told, best, usual, figures
 
 
 def _way(row: ResultRow) -> str:
@@ -233,17 +238,22 @@ def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
         if row.case.call_form.calls_before == 0 and row.reference and (found := row.form_ratio):
-            yield [row, row.reference], row.case.form, "later", {"ratio": found}
+            times = {"first_s": time_of(row), "later_s": time_of(row.reference)}
+            yield [row, row.reference], row.case.form, "later", {"ratio": found, **times}
 
 
 def _times(found: Estimate) -> str:
     unknown = "" if found.has_interval else " (no interval is known)"
+    if cells.is_too_noisy(found):
+        low, high = found.ends
+        return f"at least {low:.1g} times" if high == inf else f"{low:.1g} to {high:.2g} times"
     return f"{cells.ratio_with_interval_text(found)}{unknown} times"
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
     "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
+    "tensors": lambda number: f"of {number} tensors, " * (number > 1), "as_fast": join_words,
     "_per_s": cells.bandwidth_with_interval_text,
     "_s": cells.time_with_interval_text,
 }  # fmt: skip
@@ -260,9 +270,13 @@ SHAPES: dict[str, Shape] = {
         _uneven, "the imbalance {what} takes {ratio} as long as equal blocks",
         "; the busiest rank {other} {max_over_mean} times the mean",
     ),
-    "forms": Shape(_forms, "{other} takes {ratio} as long as {what}", has_smallest=True),
+    "forms": Shape(
+        _forms, "{tensors}{other} takes {ratio} as long as {what}", "; {as_fast} may be as fast",
+        has_smallest=True,
+    ),
     "first_call": Shape(
-        _first_calls, "the first call on a new group takes {ratio} as long as later ones"
+        _first_calls, "the first call on a new group takes {first_s}, a later one {later_s}; "
+        "the first takes {ratio} as long",
     ),
     "latency": Shape(_latency, "a message takes {time_s} between two ranks"),
     "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} in one direction"),

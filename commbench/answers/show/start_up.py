@@ -105,10 +105,9 @@ def document(found: StartUps) -> Document:
     every = [one for run in found.runs for one in run.measurements if not one.case.group_ranks]
     missing = [(one.case, "" if one.batches else one.reason) for one in every]
     has_open = any(header.plan.open_groups for header in headers)
-    joining, calls = (
-        [column for column in columns if has_open or column.heading != "open"]
-        for columns in (JOINING, CALLS)
-    )
+    joining = [column for column in JOINING if has_open or column.heading != "open"]
+    counts = {c: {c.of(each) for each in found.calls} for c in CALLS if c.heading in COUNTS}
+    calls = [column for column in CALLS if len(counts.get(column, "two")) > 1]
     answer = waited_answer(found.rows)
     for plan, joined in found.joined:
         ranks = format_count(plan.world_size, "rank")
@@ -116,7 +115,9 @@ def document(found: StartUps) -> Document:
         took = f"init_process_group takes {format_time(joined.init_s)}, the first operation "
         took += f"{format_time(joined.connect_s)}; both measured once."
         answer.append(f"{ranks}{beside}: {took}")
-    answer.append(shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))))
+    shapes = find_shapes(make_rows(found.runs[-1]))
+    surest = " Of the calls in the table, this is the surest ratio." * (len(found.calls) > 2)
+    answer.append(shapes_sentence(headers[-1], shapes) + surest * bool(shapes))
     warnings = [("", each) for each in find_warnings(found.rows)]
     hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
     blocks = [
@@ -142,6 +143,8 @@ JOINING = (
     Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
     Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
+COUNTS = ("ranks", "open", "groups")
+"""Columns that are left out where all calls have the same."""
 CALLS = (
     Column("call", attrgetter("call"), TEXT, 0, is_wrapped=True),
     Column("ranks", attrgetter("ranks"), NUMBER),
@@ -152,8 +155,8 @@ CALLS = (
     Column("second", attrgetter("second"), TIME),
     Column("later", attrgetter("later"), TIME),
     Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL, -1),
-    Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -2),
-    Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -3),
+    Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -3),
+    Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -2),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 

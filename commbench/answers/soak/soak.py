@@ -152,7 +152,7 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     both = zip(batches, values, strict=True)
     points = tuple(Point(batch.cycle, batch.start_s or 0.0, value) for batch, value in both)
     first, last, drift = find_drift(values)
-    queued = figures.find_interference(batches, ()).queued_share
+    queued = figures.find_interference(found.batches, ()).queued_share
     groups = figures.find_two_groups(sorted(values))
     is_double = groups and groups.separation > figures.BIMODAL
     return SoakRow(

@@ -68,6 +68,15 @@ def test_it_says_once_what_few_ranks_cannot_tell(ranks: int, said: str, number: 
     assert len(notes) == number
 
 
+def test_of_two_ranks_the_latency_and_the_bandwidth_are_said() -> None:
+    run = pairs_run(pairs_plan(world_size=2), slow_way)
+    assert re.fullmatch(
+        r"Two ranks have one link, and no other to compare it with: latency [\d.]+ us at 8 B, "
+        r"bandwidth [\d.]+ and [\d.]+ GB/s at 1 MiB\.", *pairs_answer(diagnose_pairs(run))
+    )  # fmt: skip
+    assert not re.search("pairs of a round", " ".join(pair_pictures([run])[0].notes))
+
+
 def test_links_of_values_that_scatter_are_not_judged() -> None:
     (found, diagnosis), _ = diagnose_pairs(pairs_run(pairs_plan(world_size=4), slow_way))
     noisy = diagnosis._replace(link_limit=0.01)

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pictures
 import pytest
 from synthetic import header, plan, steady, synthetic_run
 from synthetic_replay import WORKLOAD, replay_plan
 from synthetic_rows import batches, ranks, row
 
 import commbench
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
+from commbench.answers.show.plots import run_pictures
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
 from commbench.answers.show.shapes import (
@@ -36,6 +39,7 @@ from commbench.results.journal_reader import read_run
 from commbench.results.records import RankInfo
 from commbench.results.run_folder import JOURNAL, StoredRun
 from commbench.results.schema import IN_PROCESS, Batch, Measurement, Run, RunEnd
+from commbench.stats import Estimate
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 
 MS = 1e-3
@@ -142,6 +146,21 @@ def test_of_an_overlap_that_was_cut_the_parts_are_rows() -> None:
     found = described(run._replace(measurements=run.measurements[:2]))
     assert len(table_of(found, "Every row").brief or ()) == 2
     assert not [b for b in found.blocks if isinstance(b, Table) and "at once" in b.title]
+
+
+@pytest.mark.parametrize("sizes", [(MIB,), (MIB, 2 * MIB)])
+def test_an_overlap_whose_ranks_waited_is_marked_with_the_legend(sizes: tuple[int, ...]) -> None:
+    asked, found = plan(sizes=sizes, overlap=("matmul:8x8x8",)), []
+    for case in asked.cases():
+        batch = Batch((MS,) * 9, elapsed_s=0.1, queued_s=0.09, computation_s=(MS,) * 9)
+        found.append(Measurement(case, "ok", wrong=0, batches=(batch,)))
+    run = Run("results/mine", header(asked, "mine"), tuple(found), RunEnd("complete"))
+    told = described(run)
+    title = "all_reduce float32 sum in_place with matmul:8x8x8: at once"
+    assert column(table_of(told, title), "") == ["*"] * len(sizes)
+    assert any(f"*: {WAITED}." in b.texts for b in blocks_of(told.blocks) if isinstance(b, Items))
+    (picture,) = [each for each in run_pictures([run]) if each.name == "time"]
+    assert "Hollow points do not count" in pictures.said(pictures.require_readable(picture))
 
 
 def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> None:
@@ -470,9 +489,22 @@ def test_the_fastest_form_is_found_at_the_smallest_and_at_the_largest_size() -> 
     small, large = find_shapes(make_rows(run))
     assert (small.size_bytes, small.what, small.other) == (1 << 16, "flat_copy", "separate")
     assert small.figures["ratio"].value == pytest.approx(4)
-    alike = "coalesced (not told apart from it: separate and async)"
-    assert (large.size_bytes, large.what) == (MIB, alike)
+    assert (large.size_bytes, large.what) == (MIB, "coalesced")
     assert (large.other, large.verdict) == ("flat_copy", "slower")
+    said = shapes_sentence(run.header, [small, large])
+    assert "of 4 tensors, separate (a call for each tensor, each waited for) takes 4.0" in said
+    assert said.endswith("coalesced (a call for each in torch's coalescing manager); separate and "
+                         "async may be as fast.")  # fmt: skip
+
+
+def test_a_first_call_that_is_too_noisy_to_compare_has_its_times_and_the_ends() -> None:
+    first, later = Estimate(2e-3, 1e-4, 9e-3), Estimate(1e-3, 2e-4, 9e-3)
+    figures = {"ratio": Estimate(2.0, 0.011, 90.0), "first_s": first, "later_s": later}
+    found = Finding("first_call", "send_recv", 4096, "first", "later", figures)
+    assert shapes_sentence(header(plan(), "mine"), [found]).startswith(
+        "send_recv at 4 KiB: the first call on a new group takes 2.0 ms (100 us … 9.0 ms), a later "
+        "one 1.0 ms (200 us … 9.0 ms); the first takes 0.01 to 90 times as long: undecided; "
+    )
 
 
 def test_the_surest_of_several_kinds_is_said() -> None:
