@@ -62,9 +62,17 @@ class CommbenchError(Exception):
         """What to do about it."""
         return CommbenchError.worded(self.texts[1])
 
+    @property
+    def args(self) -> tuple[str]:  # type: ignore[override]
+        """The message alone, as exceptions have it."""
+        return (self.message,)
+
     def as_json(self) -> str:
         """What JSON has of it."""
         return self.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.message!r})"
 
     def __str__(self) -> str:
         return "\nhint: ".join(filter(None, (self.message, self.hint)))

@@ -121,7 +121,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 def _parse_item(item: str, whole: str) -> tuple[int, ...]:
     if not item:
         trouble = "has an empty item" if "," in whole else "has no size"
-        raise wrong_value(whole, trouble, "write for example 8,1K,1M-1G", "sizes")
+        raise wrong_value(whole, trouble, "write for example --sizes 8,1K,1M-1G", "sizes")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
     if not dash and not colon:

@@ -193,7 +193,7 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
         by_name = usual | (named.keys() - {*names[: code.co_posonlyargcount]})
         if lacking := [each for each in names[len(given) :] if each not in by_name]:
             needed = " and ".join(n if n in places else f"{n}=..." for n in lacking)
-            needed += ", a path, a label or a Run" * (annotations.get(lacking[0]) == "AnyRun")
+            needed += " (a path, a label or a Run)" * (annotations.get(lacking[0]) == "AnyRun")
             raise UsageError(f"{name} needs {lacking[0]}", f"give {needed}: see {lists}")
 
     @wraps(function)

@@ -74,6 +74,7 @@ def synthetic_run(
 
     `samples` of None: the case was not timed. `statuses` by size; what is not there is ok.
     """
+    folder.parent.mkdir(parents=True, exist_ok=True)
     create_folder(folder)
     journal = Journal(folder)
     asked = asked or plan(launches=launches)

@@ -74,6 +74,7 @@ def synthetic_replay_sweep(
     """The folder of a sweep over a replay; returns its settings. `factor` gets the number of the
     setting. `workloads` has that of each setting, where they differ."""
     settings = make_settings(parse_values(env, "env"), {})
+    folder.parent.mkdir(parents=True, exist_ok=True)
     create_folder(folder)
     none: tuple[tuple[()], ...] = ((),) * len(settings)
     write_sweep(folder, Sweep(settings, none, none, rounds, 0, "", 0.05, ("gloo",) * len(settings)))

@@ -37,6 +37,7 @@ def synthetic_sweep(
     of a setting and round by size; `environments` that of a setting's ranks.
     """
     settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
     create_folder(folder)
     none: tuple[tuple[()], ...] = ((),) * len(settings)
     backends = (backend,) * len(settings)

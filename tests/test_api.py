@@ -48,6 +48,12 @@ def test_help_of_a_run_names_no_option_of_the_command_line() -> None:
     )
 
 
+def test_an_option_in_quotes_is_an_argument() -> None:
+    assert worded("try `--launches 6`; see `commbench links`") == (
+        "try `launches=6`; see `commbench links`"
+    )
+
+
 def test_help_of_expect_names_the_accelerators() -> None:
     listed = (commbench.expect.__doc__ or "").partition("`gpu` is ")[2].partition(", or the")[0]
     assert re.split(r",\s+", listed) == [gpu.name for gpu in load_gpus()]
@@ -197,13 +203,16 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("load(run).plot(['a'])", "output cannot be ['a']", "a path"),
         ("load(run).text(fmt='x')", "unknown argument 'fmt'", "known: format, peak"),
         ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
-        ("sweep(vary={'colour': 'red'})", "unknown option to vary", "cpu-mode"),
+        ("sweep(vary={'colour': 'red'})", "unknown option to vary", "cpu_mode"),
+        ("run(nproc_per_node=0)", "nproc_per_node is 0", "at least 1"),
+        ("run(sizes=[])", "sizes=[] has no size", 'write for example sizes="8,1K,1M-1G"'),
+        ("run(precision='x')", "precision='x' is not a percentage", 'write "10%" or 0.1'),
         ("load(run).soak()", "is no soak", '`commbench.soak(duration="1h")` makes one'),
         ("load(run).replay()", "is no replay", "`commbench.replay(...)` makes one"),
         ("load(run).matrices()", "has no pairs", "`commbench.pairs()` measures them"),
         ("Run('h7')", "Run(...) reads no run", "write commbench.load('h7')"),
         ("Run()", "Run(...) reads no run", "write commbench.load('LABEL')"),
-        ("load()", "load needs run", "give run, a path, a label or a Run: see help("),
+        ("load()", "load needs run", "give run (a path, a label or a Run): see help("),
         ("predict('m.json')", "predict needs ranks", "give ranks=...: see help(commbench.predict)"),
         ("check(run, max_slowdown=-1, against=run)", "max_slowdown=-1 is below 0 %", "0.1"),
         ("check(run, max_time='1K:1parsec')", "max_time: time '1parsec' has an unknown", "1ms"),
@@ -258,6 +267,8 @@ def test_a_wrong_call_is_refused_with_its_argument(
     assert message in refused.value.message
     assert hint in refused.value.hint
     assert len(str(refused.value).splitlines()) == 2
+    assert refused.value.args == (refused.value.message,)
+    assert repr(refused.value) == f"{type(refused.value).__name__}({refused.value.message!r})"
 
 
 def test_a_rank_of_torchrun_is_told_to_measure_on_its_group(
@@ -361,6 +372,10 @@ def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
     first, second = repr(run).splitlines()
     assert first == "<Run: mine>" and second[:40] in str(run)
+    for name in ("overlap", "replay", "mesh"):
+        found = commbench.load(RECORDED / "runs" / name)
+        view, shown = found._shown()
+        assert repr(found).endswith(worded(view.document(shown).answer[1])), name
     assert re.fullmatch("<Measurement: .*>", repr(run.measurements[0]))
     assert str(run) == run.text()
     assert "10 GB/s" in run.text(peak="10GB/s")

@@ -282,7 +282,7 @@ def test_a_value_is_written_with_the_unit_and_digits_that_fit_it(
     assert {value: write(value) for value in texts} == texts
 
 
-RANGE, SIZES = "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M", "write for example 8,1K,1M-1G"
+RANGE, SIZES = "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M", "write for example --sizes 8,1K,1M-1G"
 NUMBER = "write a number and ns, us, ms or s: 4.2ms"
 
 

@@ -137,7 +137,9 @@ def forget(
 ) -> list[HistoryRun]:
     """Remove runs from a history: by their number or label, or all of a `node`. Returns them."""
     if bool(runs) == bool(node):
-        raise UsageError("forget takes either runs or one --node", "give one of both")
+        trouble = "takes no runs beside --node" if runs else "needs the runs, or a --node"
+        hint = "`commbench history list` names them"
+        raise UsageError(f"forget {trouble}", "leave out one of both" if runs else hint)
     with History(db) as history:
         known = history.runs(node or "")
         found = {} if runs else {run.id: run for run in known}

@@ -20,6 +20,7 @@ from commbench.plan.operations import PAIR_OPERATIONS
 from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
 from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
+from commbench.results.run_folder import resume_command
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import RunListener as RunListener
 from commbench.runner.planning import find_rank_context, restored_process_state
@@ -232,11 +233,24 @@ def _require_options(command: str, given: Iterable[str], known: Sequence[str]) -
             raise name_error("argument", name, [*KEYWORDS[command]], {}, whole)
 
 
+def _resumed(kind: str, is_one: Callable[[Plan], bool], options: Any, *users: str) -> RunOptions:
+    """The options that continue a run of that kind; UsageError for another run."""
+    from commbench.runner.session import find_resumable
+
+    parsed = parse_options(options, *users)
+    run = find_resumable(parsed).run
+    if not is_one(run.header.plan):
+        hint = f"continue it with `{resume_command(run.path)}`"
+        raise UsageError(f"{run.path} is no {kind}", hint)
+    return parsed
+
+
 def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:
     """The options of a run of all pairs of ranks; UsageError for one that it does not take."""
     _require_options("pairs", options, PAIRS_OPTIONS)
     if options.get("resume") is not None:
-        return parse_options(options, *users)
+        is_of_pairs = set(PAIR_OPERATIONS).issubset
+        return _resumed("run of pairs", lambda p: is_of_pairs(p.operations), options, *users)
     if is_quick and "pairs" in options:
         raise UsageError("--quick and --pairs both choose pairs", "leave out one of them")
     own: dict[str, Any] = {"pairs": QUICK, "iters": QUICK_ITERATIONS} if is_quick else {}
@@ -276,7 +290,7 @@ def replay_options(
     if options.get("resume") is not None:
         if workload is not None:
             raise UsageError("a run that is resumed has its workload", "leave out the file")
-        return parse_options(options, *users)
+        return _resumed("replay", lambda plan: bool(plan.workload), options, *users)
     if workload is None:
         raise UsageError(
             "no workload is given",
@@ -316,9 +330,11 @@ def soak_options(*users: str, **options: Any) -> RunOptions:
     """The options of a soak; UsageError for one that it does not take."""
     _require_options("soak", options, SOAK_OPTIONS)
     given = dict(options)
-    if {"resume", "duration", "cycles"}.isdisjoint(n for n, v in options.items() if v is not None):
+    if options.get("resume") is not None:
+        return _resumed("soak", lambda plan: plan.is_soak, options, *users)
+    if {"duration", "cycles"}.isdisjoint(n for n, v in options.items() if v is not None):
         given["duration"] = SOAK_S
-    if {"resume", "label", "output"}.isdisjoint(n for n, v in options.items() if v is not None):
+    if {"label", "output"}.isdisjoint(n for n, v in options.items() if v is not None):
         given["label"] = "soak"
     return parse_options(given, *users)
 

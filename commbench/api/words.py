@@ -21,11 +21,11 @@ SWITCHES = frozenset({"allow_unchecked", "allow_unmatched", "force", "quick"})
 _COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
 _GIVEN = re.compile(r" --([a-z-]+)(?:[ =]('[^']*'|[^ '-][^ ]*))?")
 _OPTION = re.compile(
-    r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
+    r"""(?P<command>`[^`-][^`]*`|\bcommbench\ [a-z]+\ .*)
     | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
       (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
-      (?P<named>(?=\ cannot\ be\ ))?
-      (?:[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]*\w(?:[:+,/=.-]*\w)*%?))?""",
+      (?:(?P<named>(?=\ cannot\ be\ ))
+        |[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]*\w(?:[:+,/=.-]*\w)*%?))?""",
     re.VERBOSE,
 )
 """A command; or an option, perhaps with a word that may be its value, or the one that is wrong."""
@@ -38,6 +38,8 @@ def worded(text: str) -> str:
     `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
     such a call stays as it is."""
     text = re.sub(r"(?<![\w-])-([a-zA-Z])\b", lambda found: _of_letter(found[1]), text)
+    text = re.sub(r"(?<=write |ample )\d[\d.]*%", lambda found: f'"{found[0]}"', text)
+    text = re.sub("(?<=these can: )[^;]*", lambda found: found[0].replace("-", "_"), text)
     return _OPTION.sub(_as_argument, text)
 
 

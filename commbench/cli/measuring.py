@@ -17,6 +17,7 @@ from commbench.cli.commands import Show, given_options, parse_words
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
 from commbench.output.text import list_some
+from commbench.results.files import make_folder
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
 from commbench.stats import TOLERANCE
@@ -62,6 +63,8 @@ def init(context: typer.Context, **_: object) -> None:
         for options in every:
             print_plan(options)
         return
+    if every[1:] and (folder := every[0].output):
+        make_folder(folder.parent)
     found = (measuring.run_options(options, _InitPrinter(options)) for options in every)
     if runs := [run for run in found if run]:
         show(VIEW, StartUps(runs), format_)

@@ -105,7 +105,8 @@ SWEEP = {
     "tolerance": Option("PART", "Smaller differences count as ties.  [default: 5%]", type=str),
     "label": Option("NAME", "Name of the sweep."),
     "output": Option(
-        "DIR", "Folder of the sweep, new or empty.  [default: results/TIME-sweep]", flags="--output"
+        "DIR", "Folder of the sweep, new or empty. The folder above it must exist, but A of A/B "
+        "is made.  [default: results/TIME-sweep]", flags="--output",
     ),
     "resume": Option(
         "SWEEP", "Continue the sweep in this folder: measure what is missing, or more --rounds. "

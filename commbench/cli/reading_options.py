@@ -126,7 +126,11 @@ IMPORT = {
     "system": Option("NAME", "Of a file of curves, those of this system.", FOREIGN),
     "nccl_version": Option("V", "Of a file of curves, those of this version of NCCL.", FOREIGN),
     "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
-    "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
+    "output": Option(
+        "DIR",
+        "Folder of the run, new or empty. The folder above it must exist, but A of A/B is "
+        "made.  [default: results/TIME-LABEL]",
+    ),
 }
 REPORT = {
     "runs": argument(

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError, name_error
-from commbench.results.files import make_folder
 from commbench.results.run_folder import JOURNAL
 
 HOST = "{host}"
@@ -185,7 +184,7 @@ class _Running:
     def __init__(
         self, run: HostRun, starter: HostStarter, variables: Mapping[str, str], until_s: float
     ) -> None:
-        make_folder(run.folder)
+        run.folder.mkdir(parents=True, exist_ok=True)
         self.run, self._started = run, time.monotonic()
         self._deadline = min(self._started + run.limit_s, until_s)
         limit_s = max(1.0, self._deadline - self._started)

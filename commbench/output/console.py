@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import typer
 
-from commbench.output.text import fill, is_terminal, safe
+from commbench.output.text import NARROWEST, fill, is_terminal, safe
 
 LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""
@@ -73,7 +73,7 @@ def wrap_on_terminal(line: str, margin: str = "") -> str:
     log, it stays one line."""
     if not (is_terminal(sys.stderr) or os.environ.get("COLUMNS", "").isdecimal()):
         return line
-    return fill(line, rest=margin, break_long_words=False)
+    return fill(line, rest=margin, least=NARROWEST, break_long_words=False)
 
 
 def _one_line(text: str) -> str:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from commbench.output.console import drop_status
-from commbench.output.text import about, fill, is_terminal, safe
+from commbench.output.text import NARROWEST, about, fill, is_terminal, safe
 
 
 class ProgressListener:
@@ -147,7 +147,7 @@ class WorkLines(ProgressListener):
 
     def _print(self, text: str) -> None:
         line = f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)
-        self._console.print(Text(safe(fill(line, rest="  "))), soft_wrap=True)
+        self._console.print(Text(safe(fill(line, rest="  ", least=NARROWEST))), soft_wrap=True)
 
 
 class SoakStatus:

@@ -131,16 +131,20 @@ _VALUE = re.compile(r"(--[a-z][a-z-]*) (?=\d)")
 """A blank between an option and its number, such as `--budget 2`: no line ends there either."""
 
 
-def line_width() -> int:
-    """Columns of a line of text: those of the terminal (or of the variable COLUMNS), from WIDTH to
-    WIDEST; WIDTH where there is no terminal."""
-    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH), WIDEST)
+NARROWEST = 40
+"""Columns of a message, at least."""
 
 
-def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
-    """The text in lines of at most line_width() columns, safe to print; the first line begins with
-    `first`, the others with `rest`. A number stays on the line of its unit and of its option, and a
-    name is not broken at its hyphens. Options are those of textwrap.fill."""
+def line_width(least: int = WIDTH) -> int:
+    """Columns of a line of text: those of the terminal (or of the variable COLUMNS), from `least`
+    to WIDEST; WIDTH where there is no terminal."""
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, least), WIDEST)
+
+
+def fill(text: str, first: str = "", rest: str = "", least: int = WIDTH, **options: Any) -> str:
+    """The text in lines of at most line_width(least) columns, safe to print; the first line begins
+    with `first`, the others with `rest`. A number stays on the line of its unit and of its option,
+    and a name is not broken at its hyphens. Options are those of textwrap.fill."""
     import textwrap
 
     if "://" in text:  # an address stays whole
@@ -148,7 +152,7 @@ def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
     # A no-break space is not printable, so it must come after clean; textwrap keeps it.
     kept = _VALUE.sub("\\1\u00a0", _UNIT.sub("\u00a0", clean(text)))
     filled = textwrap.fill(
-        kept, line_width(), initial_indent=first, subsequent_indent=rest,
+        kept, line_width(least), initial_indent=first, subsequent_indent=rest,
         break_on_hyphens=False, **options,
     )  # fmt: skip
     return filled.replace("\u00a0", " ")

@@ -130,10 +130,11 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
 
 
 def _parse_number(text: str, number: str, what: str, largest: float, is_whole: bool) -> float:
+    wrong = f"has no valid {what}" if number else f"lacks its number {what}"
     if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
         return float(number)
     hint = f"{what} is a {'whole ' if is_whole else ''}number up to {largest:g}, as in zipf:1.2:7"
-    raise wrong_value(text, f"has no valid {what}", hint, "imbalance")
+    raise wrong_value(text, wrong, hint, "imbalance")
 
 
 def _form(name: str) -> str:

@@ -23,6 +23,7 @@ from commbench.plan.workload import KIND, TOTALS, Workload, make_workload, workl
 
 GZIP = b"\x1f\x8b"
 """How a compressed file begins."""
+MAKE_FIRST = "make it first, or choose another folder"
 is_file, is_folder, path_exists = os.path.isfile, os.path.isdir, os.path.lexists
 """Unlike the methods of Path they are False for an invalid path, and where a folder on the way may
 not be read. path_exists: whether a file of any kind has that name, also a broken link."""
@@ -104,12 +105,17 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and those above it, where they do not exist; RecordsError where a file is in
-    the way, or the place is not writable."""
+    """Make a folder where it does not exist, and of a relative path the one above it, such as
+    `results`; RecordsError where others do not exist, a file is in the way, or the place is not
+    writable."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
+        if not folder.is_absolute():
+            folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError):
         file = next(path for path in (folder, *folder.parents) if path_exists(path))
+        if is_folder(file):
+            raise RecordsError(f"there is no folder {folder.parent}", MAKE_FIRST) from None
         raise RecordsError(f"{file} is not a folder", "choose another folder") from None
     except OSError as error:
         raise RecordsError(
@@ -140,7 +146,7 @@ def write_new(
         hint = "choose another name: nothing is overwritten"
         raise RecordsError(f"{path} exists", hint) from None
     except (FileNotFoundError, NotADirectoryError):
-        hint, trouble = "make it first, or choose another folder", "there is no folder"
+        hint, trouble = MAKE_FIRST, "there is no folder"
         if is_folder(path.parent):
             hint, trouble = "choose another folder", "no file can be made in"
         raise RecordsError(f"{trouble} {path.parent}", hint) from None

@@ -351,9 +351,10 @@ def _parse(
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
     except json.JSONDecodeError as error:
-        why = error.msg.removesuffix(" starting at")  # the column says where
-        raise _damaged(journal, f"{number}, column {error.colno}", why) from None
-    except (ValueError, RecursionError) as error:
+        raise _damaged(journal, f"{number}, column {error.colno}", "no JSON is there") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise _damaged(journal, number, "it is no JSON") from None
+    except ValueError as error:
         raise _damaged(journal, number, error) from None
     version = values.get("schema", version)
     if type(version) is not int or version < 1:

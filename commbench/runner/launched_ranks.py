@@ -17,7 +17,6 @@ from commbench.errors import CommbenchError, RankError, RecordsError
 from commbench.launch import launchers
 from commbench.launch.devices import raise_nofile_limit
 from commbench.output.progress import restore_cursor
-from commbench.output.text import fill
 from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, remove_if_empty
@@ -74,7 +73,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 then = f"{resume} continues the run."
                 if CALL_RAISED.search(error.message):
                     then = "Mend the call, and start a new run: --resume needs the same code."
-                listener.status(fill(f"What was measured is kept. {then}"))
+                listener.status(f"What was measured is kept. {then}")
         if error is caught:
             raise
         raise error from caught

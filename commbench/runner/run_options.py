@@ -154,7 +154,8 @@ class RunOptions(CallOptions):
         default_text="of --output or the operations",
     )  # fmt: skip
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
-        "DIR", "Folder of the run, new or empty.", default=None, parse=Path,
+        "DIR", "Folder of the run, new or empty. The folder above it must exist, but A of A/B is "
+        "made.", default=None, parse=Path,
         python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
         refused_by=("resume", "preflight"),
     )  # fmt: skip

@@ -168,9 +168,10 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
         there = _recorded_value(option, header)
         if here != there and not (option.may_grow and here > there):
             more = f"give more than {there} to extend this run, " * option.may_grow
-            hint = f"leave out {given.flag} to continue it, or --resume to start a new one"
+            flag = f"--no-{given.flag[2:]}" if here is False else given.flag
+            hint = f"leave out {flag} to continue it, or --resume to start a new one"
             raise UsageError(
-                f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
+                f"{flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
                 more + hint,
             )
 

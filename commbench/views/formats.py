@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from commbench.views.draw import Drawn
 
-LONGEST_ANSWER = 120
-"""Characters of the answer in the `repr` of a result, unless its first sentence has more."""
 _EXACT = 1 << 53
 """Integers below it are exact as floats."""
 
@@ -317,10 +314,8 @@ class Result:
         view, shown = self._shown()
         found = view.document(shown)
         answer = (found.answer[found.verdict :] or found.answer)[:2]
-        told = [*map(CommbenchError.worded, answer), ""]
-        width = max(LONGEST_ANSWER, len(told[0]) + 4)
-        answer = textwrap.shorten(" ".join(told), width, placeholder=" ...")
-        return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
+        told = CommbenchError.worded(" ".join(answer))
+        return f"<{type(self).__name__}: {found.title}>" + f"\n{told}" * bool(told)
 
 
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:

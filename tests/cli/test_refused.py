@@ -61,6 +61,14 @@ REFUSED = {
         --db= --sizes 1K: --db is empty ~ leave out --db
         --master-addr node1 --sizes 1K: --master-addr has no effect on one node ~ add --nnodes
     """,
+    (2, ""): """
+        run --resume a --no-check: --no-check contradicts a ~ leave out --no-check to continue it
+        pairs --resume a: a is no run of pairs ~ continue it with `commbench run --resume a`
+        soak --resume a: a is no soak ~ continue it with `commbench run --resume a`
+        replay --resume a: a is no replay ~ continue it with `commbench run --resume a`
+        --sizes 1K: there is no option --sizes ~ as in `commbench run --sizes …`
+        --siezs 1K: there is no option --siezs ~ `commbench --help` lists the options
+    """,
     (3, "run"): """
         --launch graph: nothing is left to measure: a CPU has no CUDA graphs ~ measure on GPUs
         --backend nccl --device cpu: |nccl
@@ -69,10 +77,6 @@ REFUSED = {
         --group-size 1: nothing is left to measure: a group of one rank has no other
         --dtype int16: nothing is left to measure: gloo does not support int16 ~ try another
         --reduce-op premul_sum: nothing is left to measure: gloo has no premul_sum
-    """,
-    (2, ""): """
-        --sizes 1K: there is no option --sizes ~ as in `commbench run --sizes …`
-        --siezs 1K: there is no option --siezs ~ `commbench --help` lists the options
     """,
     (6, ""): """
         export ring -o absent/x.csv: there is no folder absent ~ make it first, or choose another
@@ -86,6 +90,15 @@ REFUSED = {
         model fit absent: there is no file, folder or run 'absent'
         model fit bad.csv: bad.csv has no column ranks_per_node
         model fit a -o a: a is a folder
+        run --sizes 1K --output absent/a/b: there is no folder absent/a ~ make it first
+        pairs --output /absent/a: there is no folder /absent ~ make it first
+        init --output /absent/a/b: there is no folder /absent/a ~ make it first
+        init --ranks 2,3 --output /absent/a: there is no folder /absent ~ make it first
+        sweep --env A=1,2 --force --sizes 1K --output /absent/a: there is no folder /absent ~ make
+        replay step.json --output /absent/a: there is no folder /absent ~ make it first
+        import mpi/inf.json -o /absent/a: there is no folder /absent ~ make it first
+        fleet ring tree -o /absent/x.json: there is no folder /absent ~ make it first
+        plot ring -o absent/x/y: there is no folder absent/x ~ make it first
     """,
     (2, "compare"): """
         : A is missing ~ write for example: commbench compare ring tree; `commbench compare --help`
@@ -97,6 +110,7 @@ REFUSED = {
         ring tree --format table: --format: unknown format 'table' ~ known: text, markdown, html,
         ring small: ring and small have no row in common ~ measure both with the same --sizes
         ring old-ring: ring (results/20261121-060000-ring) and ring (old-ring) have no row in common
+        ring old-ring: |ring (old-ring) is incomplete ~ continue it with `commbench run --resume old
         ring tree --format json -o x.csv: --format json contradicts the ending of --output x.csv
         ring tree --format markdown -o x.html: --format markdown contradicts the ending of --output
         ring tree --format json -o x.png: --format json contradicts the ending of --output x.png
@@ -163,7 +177,8 @@ REFUSED = {
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete ~ complete it first
         add mpi/inf.json: mpi/inf.json is incomplete: it has faults: result ~ a history takes whole
-        forget: forget takes either runs or one --node
+        forget: forget needs the runs, or a --node ~ `commbench history list` names them
+        forget 1 --node n: forget takes no runs beside --node ~ leave out one of both
         export --op all: --op: unknown operation 'all'
     """,
     (6, "history"): """

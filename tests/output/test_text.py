@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from commbench.output.ci import FAILURE, SKIPPED, UNJUDGED, JUnitCase, JUnitSuite, junit_xml
+from commbench.output.console import print_error, print_status
 from commbench.output.progress import Work, WorkBar, WorkLines
 from commbench.output.text import (
     BOLD,
@@ -31,6 +32,17 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_a_message_is_as_narrow_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns, widest in (("20", 40), ("50", 50)):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_error("word " * 40, "do " * 40)
+        print_status("word " * 40)
+        lines = capsys.readouterr().err.splitlines()
+        assert widest - 5 <= max(map(len, lines)) <= widest
 
 
 def test_wide_characters_take_two_cells_and_columns_stay_aligned() -> None:

@@ -123,7 +123,7 @@ def test_a_file_that_is_no_matrix_is_refused(tmp_path: Path, content: str, why: 
     [
         ("skewed", "unknown imbalance 'skewed'"),
         ("", "unknown imbalance ''"),
-        ("zipf", "imbalance 'zipf' has no valid A"),
+        ("zipf", "imbalance 'zipf' lacks its number A"),
         ("zipf:x", "imbalance 'zipf:x' has no valid A"),
         ("zipf:17", "imbalance 'zipf:17' has no valid A"),
         ("hot:-1", "imbalance 'hot:-1' has no valid R"),

@@ -56,7 +56,9 @@ def test_a_new_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"x"
 
 
-def test_a_file_or_folder_in_the_way_is_named(tmp_path: Path) -> None:
+def test_a_file_or_folder_in_the_way_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to("absent")
     for folder in ("file", "file/deep/er", "broken/x"):
@@ -66,9 +68,15 @@ def test_a_file_or_folder_in_the_way_is_named(tmp_path: Path) -> None:
         assert refused.value.message == f"{tmp_path / name} is not a folder"
         with pytest.raises(RecordsError, match="there is no folder"):
             files.write_new(tmp_path / folder / "new", "text")
-    assert files.make_folder(tmp_path / "new" / "deep") == files.make_folder(
-        tmp_path / "new" / "deep"
-    )
+    with pytest.raises(RecordsError, match=r"there is no folder .*new\n"):
+        files.make_folder(tmp_path / "new" / "deep")
+    assert not (tmp_path / "new").exists()
+    assert files.make_folder(tmp_path / "new") == files.make_folder(tmp_path / "new")
+    monkeypatch.chdir(tmp_path)
+    assert files.make_folder(Path("results/mine")).is_dir()
+    with pytest.raises(RecordsError, match="there is no folder a/b\n"):
+        files.make_folder(Path("a/b/c"))
+    assert not Path("a").exists()
     for path, message in (("file", "exists"), ("new", "is a folder")):
         with pytest.raises(RecordsError) as refused:
             files.write_new(tmp_path / path, "text")

@@ -410,8 +410,8 @@ def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:
-    folder = create_folder(tmp_path / "results" / "run")
+def test_a_run_folder_is_made_with_an_empty_journal(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
     assert [path.name for path in folder.iterdir()] == [JOURNAL]
     assert (folder / JOURNAL).read_bytes() == b""
 

@@ -305,7 +305,7 @@ def test_options_that_contradict_the_run_and_what_is_no_run_are_refused(
     for words, message, hint in (
         ("run --iters 50", "--iters contradicts run: 50 here, as needed there", "leave "),
         ("run -b 1K -e 2K -f 2", "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there", "leave "),
-        ("run --no-check", "--check contradicts run: False here, True there", "leave "),
+        ("run --no-check", "--no-check contradicts run: False here, True there", "leave "),
         ("run --nproc-per-node 3", "--nproc-per-node contradicts run: 3 here, 2 there", "leave "),
         ("run --op barrier", "--op contradicts run: barrier here, all_reduce there", "leave "),
         ("run --label other", "--label contradicts run: other here, mine there", "leave "),

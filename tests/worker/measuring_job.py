@@ -97,6 +97,7 @@ def main() -> None:
     said.append({"name": "grown", "mib": resident_mib() - resident})
     for name, wrong in {
         "one raises": {"op": "all_reduce" if rank else "all_redcue", "timeout": 100},
+        "one has another option": {"cpu_mode": "plain"} if rank == 0 else {"timeout": 100},
         "one is late": {"sizes": "1K", "timeout": 1 if rank else 2},
         "other plan": {"sizes": "1K" if rank else "2K"},
         "no group": {"group": [0, 1]},

@@ -109,6 +109,8 @@ def test_ranks_do_not_wait_for_one_that_raised_or_does_not_come(said: Said) -> N
         assert told["error"] == "RankError"
         assert "raised UsageError: op: unknown operation 'all_redcue'" in told["message"]
         assert told["seconds"] < 20
+    words = "raised UsageError: cpu_mode cannot be used with commbench.measure"
+    assert all(words in of_rank["one has another option"]["message"] for of_rank in said[1:])
     for of_rank in said:  # the late one learns that the others have left
         told = of_rank["one is late"]
         assert told["error"] == "RankError"

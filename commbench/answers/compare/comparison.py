@@ -28,8 +28,8 @@ from commbench.answers.compare import ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.dimensions import DIMENSIONS
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds
-from commbench.results.schema import Batch, Run
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, resume_command
+from commbench.results.schema import Batch, Run, is_imported
 from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, Estimate, collect
 from commbench.units import scaled
 from commbench.views.formats import Result, fields_of
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 COMPARED = (
     *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
-    "launch_min_us", "launch_max_us",
-    "work", "queued_share", "warnings",
+    "launch_min_us", "launch_max_us", "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
+_SAME_OPTIONS = "measure both with the same options"
 CHECKED = (*COMPARED, "wrong", "stop_reason")
 """Those that a check needs, and a fleet."""
 
@@ -298,7 +298,7 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
         if found.mismatches and not force:
             a, b = distinct_names([found.a, found.b])
             facts = "; ".join(fact.in_words(a, b) for fact in found.mismatches)
-            how = "measure both with the same options"
+            how = _SAME_OPTIONS
             if [fact.name for fact in found.mismatches] == ["cpu_mode"]:
                 modes = ",".join(found.mismatches[0][1:3])
                 how = f"`commbench sweep --vary cpu-mode={modes}` measures both in turns"
@@ -317,9 +317,10 @@ def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
     if empty := [name for name, run in runs.items() if not (run.rows or run.incomplete)]:
         what = "has no rows" if len(empty) == 1 else "have no rows"
         return UsageError(f"{' and '.join(empty)} {what}", "name a run that measured something")
-    lacking = "".join(f"; {name} is incomplete" for name, run in runs.items() if run.incomplete)
-    why, hint = lacking, "measure both with the same options"
-    for each in () if lacking else DIMENSIONS:
+    why = "".join(f"; {name} is incomplete" for name, run in runs.items() if run.incomplete)
+    own = [r.path for r in (a, b) if r.incomplete and r.header and not is_imported(r.header)]
+    hint = f"continue it with `{resume_command(own[0])}`" if own else _SAME_OPTIONS
+    for each in () if why else DIMENSIONS:
         first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
         if not first & second:
             why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"

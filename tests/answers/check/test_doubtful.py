@@ -37,6 +37,7 @@ def flat(text: str) -> str:
 
 def cut_off_run(folder: Path, label: str, measured: int = 2, launches: int = 1) -> Path:
     """The folder of a run that was killed when so many of four cases were measured."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     create_folder(folder)
     journal, asked = Journal(folder), plan(launches=launches)
     journal.add(header(asked, label))

@@ -52,7 +52,7 @@ def size_of_png(path: Path) -> tuple[int, ...]:
 
 def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: Path) -> None:
     run = synthetic_run(1024, 4096, 16384)
-    folder = tmp_path / "plots" / "new"
+    folder = tmp_path / "plots"
     first = draw([run], folder)
     assert [*first] == [folder / "busbw.png", folder / "time.png"]
     assert [size_of_png(path)[0] for path in first] == [1440, 1440]
