@@ -61,8 +61,8 @@ def time_interval_text(found: Any, limit: float | None = None) -> str:
 
 
 def time_with_interval_text(found: Any) -> str:
-    """A time and its interval in a sentence: `280 us (230 … 340 us)`."""
-    return time_text(found) + in_brackets(time_interval_text(found))
+    """A time and its interval in a sentence: `280 (230 … 340) us`."""
+    return with_interval(time_text(found), time_interval_text(found))
 
 
 def number_texts(found: Any, scale: float = 1.0, limit: float | None = None) -> tuple[str, str]:
@@ -138,6 +138,16 @@ def in_brackets(interval: str) -> str:
     return f" ({interval})" if interval else ""
 
 
+def with_interval(text: str, interval: str) -> str:
+    """A value and its interval in a sentence, with their unit once, at the end: `280 (230 … 340)
+    us`; where the interval has two units, `280 us (0.8 ms … 9.7 s)`."""
+    number, space, unit = text.partition(" ")
+    low, _, high = interval.partition(" … ")
+    if not (space and high.endswith(space + unit)) or " " in low:
+        return text + in_brackets(interval)
+    return f"{number} ({interval.removesuffix(space + unit)}) {unit}"
+
+
 def ratio_with_interval_text(found: Any) -> str:
     """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
     return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)
@@ -151,12 +161,10 @@ def takes_text(found: Any, what: str, other: str) -> str:
 
 
 def times_text(found: Any, how: str) -> str:
-    """A ratio and its interval in a sentence: `1.50 times as slow (1.47 … 1.53)`, or `too noisy to
+    """A ratio and its interval in a sentence: `1.50 (1.47 … 1.53) times as slow`, or `too noisy to
     compare`."""
-    if is_too_noisy(found):
-        return TOO_NOISY_TO_COMPARE
-    number, *interval = ratio_with_interval_text(found).partition(" (")
-    return f"{number} times {how}{''.join(interval)}"
+    noisy = TOO_NOISY_TO_COMPARE
+    return noisy if is_too_noisy(found) else f"{ratio_with_interval_text(found)} times {how}"
 
 
 def _ratio_cell(found: Any) -> str:
@@ -164,7 +172,7 @@ def _ratio_cell(found: Any) -> str:
 
 
 def share_with_interval_text(found: Any, unit: str = " %") -> str:
-    """A fraction in percent with its interval: `52 % (48 … 55 %)`; with decimals where the
+    """A fraction in percent with its interval: `52 (48 … 55) %`; with decimals where the
     interval is narrower than a percent point, or next to 0."""
     value, low, high = _estimate(found)
     if low is None or high is None:
@@ -172,7 +180,7 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
     decimals = 1 - floor(log10(100 * high)) if 0 < high < 1e-3 else int(0 < high - low < 0.01)
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))
     shown = [f"{number:.{decimals}f}" for number in ends]
-    return f"{shown[0]}{unit} ({shown[1]} … {shown[2]}{unit})"
+    return f"{shown[0]} ({shown[1]} … {shown[2]}){unit}"
 
 
 _MOST_DECIMALS = 2

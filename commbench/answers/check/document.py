@@ -231,7 +231,7 @@ def counts(results: Sequence[RuleResult]) -> str:
 
 
 def finding(check: RowCheck) -> str:
-    """What a row does, with its value and interval: `takes 600 us (590 … 610 us)`. The reason where
+    """What a row does, with its value and interval: `takes 600 (590 … 610) us`. The reason where
     there is no value."""
     if not check.estimate:
         return "has no valid time"
@@ -239,8 +239,9 @@ def finding(check: RowCheck) -> str:
     value, interval = (unit.write(check) for unit in _units(limit))
     if value == cells.TOO_NOISY:
         return f"is {cells.TOO_NOISY_TO_COMPARE}"
-    of_range = f"; with its range {limit.interval.write(check.with_range)}" * bool(check.with_range)
-    return limit.sentence.format(value + cells.in_brackets(interval + of_range))
+    found = limit.sentence.format(cells.with_interval(value, interval))
+    of_range = check.with_range and cells.in_brackets(limit.interval.write(check.with_range))
+    return f"{found}, with its range{of_range}" if of_range else found
 
 
 def rule_notes(result: RuleResult) -> list[str]:
