@@ -130,7 +130,7 @@ def _would_help(found: StepReplay) -> Iterator[str]:
         for ratio, name in slower:
             yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"
         why = ", since ranks waited for a core" * waited
-        undecided = f"whether a variant of the step is faster is not decided{why}"
+        undecided = f"it is not known whether a variant of the step is faster{why}"
         is_none = len(slower) == len(compared) and not waited
         yield "no variant of the step is faster" if is_none else undecided
 

@@ -249,7 +249,7 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
         (lambda case: steady(seconds(case)) if case.step else None, "buckets of 4 MiB 18.00 ms"),
         (lambda _: None, "Not measured"),
         (lambda case: noisy(seconds(case), case.index, noise=0.5, batches=2, each=3),
-         "whether a variant of the step is faster is not decided."),
+         "it is not known whether a variant of the step is faster."),
         (lambda case: [[seconds(case)]],
          "buckets of 4 MiB would save most: 10 % of the step, without an interval"),
         (lambda case: steady(1.0 if case.pairs else seconds(case)),
