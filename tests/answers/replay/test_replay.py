@@ -284,4 +284,4 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here() -> None:
     assert here.time.value == pytest.approx(12e-3)
     # A bar of two parts has both numbers.
     texts = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"9.00 ms + 500 us", "20.0 ms", "18.00 ms (17.94 … 18.06 ms)"} <= texts
+    assert {"9.00 ms + 500 us", "20.0 ms", "18.00 (17.94 … 18.06) ms"} <= texts

@@ -176,8 +176,8 @@ def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> No
     assert memory["replay train calls"] == "6.0 MiB"
     assert found.answer == [
         "Cases: 7; a rank needs at most 6.0 MiB for buffers.",
-        "Timing takes about 1 s, longer where calls take over 33.3 ms or the host is busy. Add 1 "
-        "start of all ranks, of seconds each, and the checks.",
+        "Timing takes about 1 s, longer where calls take over 33.3 ms or the host is busy. "
+        "Checks and 1 start of all ranks take some seconds more.",
     ]
     assert Items(["the trace has no start times"], "Notes on the workload") in found.blocks
 
