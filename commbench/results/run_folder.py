@@ -226,14 +226,21 @@ def made_at(folder: Path) -> str:
     return made.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
+def _settings_of(sweep: Path) -> str:
+    """The paths of its settings, as text."""
+    return list_some(sorted(str(inner) for inner in sweep.iterdir() if holds_rounds(inner)), 3)
+
+
 def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsError:
     if not text:
         return RecordsError("the name of the run is empty", RUN_HINT)
     if sweep := find_sweep(text):
         hint = "use `commbench show`, `plot` or `report` on it alone"
-        if settings := sorted(str(inner) for inner in sweep.iterdir() if holds_rounds(inner)):
-            hint += f", or name a setting: {list_some(settings, 3)}"
+        if settings := _settings_of(sweep):
+            hint += f", or name a setting: {settings}"
         return RecordsError(f"{text} is a sweep, not a run", hint)
+    if (sweep := find_sweep(str(path.parent))) and (settings := _settings_of(sweep)):
+        return RecordsError(f"the sweep {path.parent} has no {path.name}", f"name one: {settings}")
     if folder := next(filter(files.is_folder, (path, RESULTS / text)), None):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
         with suppress(OSError):

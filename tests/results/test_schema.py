@@ -15,6 +15,7 @@ import pytest
 from synthetic import noisy, plan, steady, synthetic_run
 from synthetic_journal import flip
 from synthetic_rows import written_row
+from synthetic_sweep import synthetic_sweep
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.load import load, open_run
@@ -258,6 +259,15 @@ def test_what_is_not_there_is_refused_with_what_may_be_meant(
     with pytest.raises((RecordsError, UsageError)) as caught:
         find_run(text)
     assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+@pytest.mark.usefixtures("results")
+def test_a_setting_that_a_sweep_lacks_is_refused_with_those_that_it_has() -> None:
+    synthetic_sweep(Path("swept"))
+    with pytest.raises(RecordsError) as caught:
+        find_run("swept/quiet")
+    assert caught.value.message == "the sweep swept has no quiet"
+    assert caught.value.hint == "name one: swept/cpu-mode=plain, swept/cpu-mode=quiet"
 
 
 def test_journal_and_csv_give_the_same_frame(tmp_path: Path) -> None:

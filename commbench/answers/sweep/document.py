@@ -4,15 +4,15 @@ them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import WAITED, waited_answer
+from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
-from commbench.answers.compare.causes import waited_at
+from commbench.answers.compare.causes import MOST_LAUNCHES, waited_at
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
 from commbench.answers.show.numerics import ways_sentence
@@ -25,7 +25,7 @@ from commbench.stats import FASTER, SAME, UNDECIDED, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
-from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table, Text
+from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table
 from commbench.views.formats import View
 
 MOST_NAMED, MOST_GROUPS = 3, 3
@@ -70,13 +70,26 @@ def document(result: SweepResult) -> Document:
         Items(bits_sentences(result)),
         Pictures(lambda: _pictures(result)),
         *(_times(result, points) for points in (steps, others) if points),
-        *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
+        Items([*_clearer(result)]),
         _ranges(result),
         *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
         *_lines_to_paste(result),
     ]
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
+
+
+def _clearer(result: SweepResult) -> Iterator[str]:
+    """Whether there are few rounds, and what decides between settings that are not told apart."""
+    rounds = result.sweep.rounds
+    if result.compared and rounds < ENOUGH_ROUNDS:
+        yield _FEW
+    noisy = [each for each in result.pooled if each.pooled.verdict == UNDECIDED]
+    is_open = any(not each.pooled.waited for each in noisy)
+    if is_open and rounds < MOST_LAUNCHES and not result.missing_rounds:
+        more = min(MOST_LAUNCHES, max(FEW_LAUNCHES, 2 * rounds))
+        command = f"commbench sweep --resume {quote(str(result.path))} --rounds {more}"
+        yield f"For a clearer answer add rounds: `{command}`."
 
 
 def _title(result: SweepResult) -> str:

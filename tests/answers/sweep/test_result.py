@@ -43,7 +43,7 @@ from commbench.errors import RecordsError, UnavailableError, UsageError, WrongRe
 from commbench.results import rounds
 from commbench.results.schema import FAILED, OK, WRONG, Measurement
 from commbench.stats import Estimate
-from commbench.views.document import Table, Text
+from commbench.views.document import Table
 from commbench.views.pictures import Curves
 
 KIND = "all_reduce float32 sum in_place"
@@ -240,9 +240,17 @@ def test_a_terminal_shows_of_many_settings_the_best(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("rounds", "is_few"), [(1, True), (2, True), (3, False)])
 def test_few_rounds_are_said_to_be_too_few(tmp_path: Path, rounds: int, is_few: bool) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, rounds=rounds)
-    blocks = document(load_sweep(tmp_path)).blocks
-    texts = [block.text for block in blocks if isinstance(block, Text)]
-    assert any("--rounds 3 or more" in text for text in texts) == is_few
+    assert ("Use --rounds 3 or more" in load_sweep(tmp_path).text()) == is_few
+
+
+@pytest.mark.parametrize(("factor", "is_open"), [(1.04, True), (3.0, False)])
+def test_settings_that_are_not_told_apart_need_more_rounds(
+    tmp_path: Path, factor: float, is_open: bool
+) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: factor**setting, rounds=4)
+    text = " ".join(load_sweep(tmp_path).text().split())
+    said = f"add rounds: `commbench sweep --resume {tmp_path} --rounds 8`."
+    assert (said in text) == is_open
 
 
 @alike
