@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis import diagnostic_figures as figures
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
+from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
@@ -188,10 +189,16 @@ def _may_use_realtime(header: RunHeader) -> bool:
     return (
         header.plan.device == "cpu"
         and header.plan.cpu_mode != "realtime"
+        and not _needs_two_cores(header)
         and not is_in_process(header)
         and not (header.launcher == IN_SWEEP and "cpu-mode=" in header.label)
         and (figures.ranks_per_core(header) or 0.0) <= 1.0
     )
+
+
+def _needs_two_cores(header: RunHeader) -> bool:
+    """Whether ranks on CPUs compute and communicate at once, which no mode with one core allows."""
+    return header.plan.device == "cpu" and {*header.plan.overlap} != {NO_OVERLAP}
 
 
 def clearer(header: RunHeader | None, both: bool = True) -> str:
@@ -211,6 +218,7 @@ _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
 _BUSY = "Use an idle host"
 _CROWDED = "Give each rank a core"
+_TWO_CORES = "two cores for each rank, which --overlap needs"
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -259,6 +267,8 @@ def waited_hint(headers: Iterable[RunHeader | None]) -> str:
 
 
 def _waited_hint(header: RunHeader | None) -> str:
+    if header and _needs_two_cores(header):
+        return f"{_BUSY}, with {_TWO_CORES}."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
         return f"{_CROWDED}."
     if header is None or is_in_process(header) or header.plan.device != "cpu":
@@ -320,7 +330,11 @@ _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "memory": lambda header: _anew(header) + write_options(header, memory="all"),
     "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
-        f"try {_anew(header)}--cpu-mode realtime" if _may_use_realtime(header) else _RUN_DOCTOR
+        f"{_BUSY[0].lower()}{_BUSY[1:]}, with {_TWO_CORES}"
+        if _needs_two_cores(header)
+        else f"try {_anew(header)}--cpu-mode realtime"
+        if _may_use_realtime(header)
+        else _RUN_DOCTOR
     ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR

@@ -18,6 +18,7 @@ from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
+from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
@@ -30,6 +31,10 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
+TOGETHER_TEXT = (
+    "Groups together: the time is of the slowest group of each iteration, not always the same one, "
+    "and so longer than that of each group; `slowest group` has the longest of these."
+)
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -226,11 +231,17 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
         for kind in kinds
         for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
+    shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
+    together = [TOGETHER_TEXT] * any(len(row.group_times) > 1 for row in shared)
     marked = any(_mark(row) for rows in every.values() for row in rows)
-    return [f"*: {WAITED}."] * marked + [
-        line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
-        for line, titles in found.items()
-    ]
+    return (
+        [f"*: {WAITED}."] * marked
+        + together
+        + [
+            line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
+            for line, titles in found.items()
+        ]
+    )
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
