@@ -13,6 +13,7 @@ from commbench.analysis.figures import CurveSummary, find_peak_fraction, summari
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
+from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
@@ -31,10 +32,6 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
-TOGETHER_TEXT = (
-    "Groups together: the time is of the slowest group of each iteration, not always the same one, "
-    "and so longer than that of each group; `slowest group` has the longest of these."
-)
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -232,7 +229,7 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
         for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
     shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
-    together = [TOGETHER_TEXT] * any(len(row.group_times) > 1 for row in shared)
+    together = [*texts("together") * any(len(row.group_times) > 1 for row in shared)]
     marked = any(_mark(row) for rows in every.values() for row in rows)
     return (
         [f"*: {WAITED}."] * marked

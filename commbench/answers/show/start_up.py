@@ -106,8 +106,8 @@ def document(found: StartUps) -> Document:
     missing = [(one.case, "" if one.batches else one.reason) for one in every]
     has_open = any(header.plan.open_groups for header in headers)
     joining = [column for column in JOINING if has_open or column.heading != "open"]
-    counts = {c: {c.of(each) for each in found.calls} for c in CALLS if c.heading in COUNTS}
-    calls = [column for column in CALLS if len(counts.get(column, "two")) > 1]
+    alike = [c for c in CALLS[1:4] if len({c.of(each) for each in found.calls}) == 1]
+    calls = [column for column in CALLS if column not in alike]
     answer = waited_answer(found.rows)
     for plan, joined in found.joined:
         ranks = format_count(plan.world_size, "rank")
@@ -143,8 +143,6 @@ JOINING = (
     Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
     Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
-COUNTS = ("ranks", "open", "groups")
-"""Columns that are left out where all calls have the same."""
 CALLS = (
     Column("call", attrgetter("call"), TEXT, 0, is_wrapped=True),
     Column("ranks", attrgetter("ranks"), NUMBER),
