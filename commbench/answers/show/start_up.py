@@ -116,7 +116,8 @@ def document(found: StartUps) -> Document:
         took += f"{format_time(joined.connect_s)}; both measured once."
         answer.append(f"{ranks}{beside}: {took}")
     shapes = find_shapes(make_rows(found.runs[-1]))
-    surest = " Of the calls in the table, this is the surest ratio." * (len(found.calls) > 2)
+    calls_of = f"the calls of {format_count(headers[-1].plan.world_size, 'rank')}"
+    surest = f" Of {calls_of}, this has the surest ratio." * (len(found.calls) > 2)
     answer.append(shapes_sentence(headers[-1], shapes) + surest * bool(shapes))
     warnings = [("", each) for each in find_warnings(found.rows)]
     hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
@@ -150,9 +151,9 @@ CALLS = (
     Column("groups", attrgetter("groups"), NUMBER),
     Column("size", attrgetter("size_bytes"), BYTES),
     Column("first", attrgetter("first"), TIME),
-    Column("second", attrgetter("second"), TIME),
+    Column("second", attrgetter("second"), TIME, -1),
     Column("later", attrgetter("later"), TIME),
-    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL, -1),
+    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL),
     Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -3),
     Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -2),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
