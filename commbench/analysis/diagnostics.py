@@ -10,7 +10,7 @@ results.csv and JSON all come from this table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis import diagnostic_figures as figures
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
-from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
@@ -189,16 +188,11 @@ def _may_use_realtime(header: RunHeader) -> bool:
     return (
         header.plan.device == "cpu"
         and header.plan.cpu_mode != "realtime"
-        and not _needs_two_cores(header)
+        and not header.plan.needs_two_cores
         and not is_in_process(header)
         and not (header.launcher == IN_SWEEP and "cpu-mode=" in header.label)
         and (figures.ranks_per_core(header) or 0.0) <= 1.0
     )
-
-
-def _needs_two_cores(header: RunHeader) -> bool:
-    """Whether ranks on CPUs compute and communicate at once, which no mode with one core allows."""
-    return header.plan.device == "cpu" and {*header.plan.overlap} != {NO_OVERLAP}
 
 
 def clearer(header: RunHeader | None, both: bool = True) -> str:
@@ -251,15 +245,6 @@ def longer_waits(
     return (format_share(first), format_share(second)) if is_so else None
 
 
-def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
-    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
-    they are, and which figures differ for that; nothing where they did in none."""
-    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
-    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
-    where = list_some(texts, 3)
-    return [f"{WAITED.capitalize()} in {where}: this makes {effect} differ."] * bool(texts)
-
-
 def waited_hint(headers: Iterable[RunHeader | None]) -> str:
     """What to do against that, where it is the same for all these runs."""
     hints = {_waited_hint(header) for header in headers}
@@ -267,7 +252,7 @@ def waited_hint(headers: Iterable[RunHeader | None]) -> str:
 
 
 def _waited_hint(header: RunHeader | None) -> str:
-    if header and _needs_two_cores(header):
+    if header and header.plan.needs_two_cores:
         return f"{_BUSY}, with {_TWO_CORES}."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
         return f"{_CROWDED}."
@@ -331,7 +316,7 @@ _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
         f"{_BUSY[0].lower()}{_BUSY[1:]}, with {_TWO_CORES}"
-        if _needs_two_cores(header)
+        if header.plan.needs_two_cores
         else f"try {_anew(header)}--cpu-mode realtime"
         if _may_use_realtime(header)
         else _RUN_DOCTOR

@@ -3,7 +3,7 @@ clearer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil, floor
 
 from commbench.analysis import diagnostics
@@ -12,7 +12,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.output.text import join_words
+from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import is_imported, is_in_process
 from commbench.stats import SLOWER
@@ -95,7 +95,7 @@ def turns_that_waited(found: Comparison) -> list[str]:
         f"of {name}": {n for pair in pairs for n in diagnostics.waited_launches(pair[side])}
         for side, name in enumerate(distinct_names([found.a, found.b]))
     }
-    return diagnostics.waited_at("launch", "launches", own, "ratios")
+    return waited_at("launch", "launches", own, "ratios")
 
 
 def launch_notes(found: Comparison) -> list[str]:
@@ -194,3 +194,12 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: s
         f"More {then.split()[1]} will hardly decide this limit. If they differ as these do, and "
         f"B/A stays {values:.2f}{worst}, {then} {limits}pass a limit from {passes} % on."
     )
+
+
+def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
+    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
+    they are, and which figures differ for that; nothing where they did in none."""
+    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
+    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
+    where = f"{diagnostics.WAITED.capitalize()} in {list_some(texts, 3)}"
+    return [f"{where}: this makes {effect} differ."] * bool(texts)

@@ -9,9 +9,10 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import WAITED, waited_answer, waited_at
+from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
+from commbench.answers.compare.causes import waited_at
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
 from commbench.answers.show.numerics import ways_sentence
