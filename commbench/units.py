@@ -242,14 +242,14 @@ def format_known_time(
     seconds: float, low: float | None, high: float | None, limit: float | None = None
 ) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
-    `230 … 340 us`; of a very wide one, `0.8 ms … 9.7 s`. Where the interval is not known, it is
+    `230 … 340 us`; of a very wide one, `800 us … 9.7 s`. Where the interval is not known, it is
     empty, and the time is format_time's."""
     if low is None or high is None:
         return format_time(seconds), ""
     if 0 < MOST_KNOWN * low < high:
-        first, last = _two_digits(low), _two_digits(high)
+        text, first, last = (_two_digits(each, limit) for each in (seconds, low, high))
         is_same = first.split()[1] == last.split()[1]
-        return _two_digits(seconds), f"{first.split()[0] if is_same else first} … {last}"
+        return text, f"{first.split()[0] if is_same else first} … {last}"
     unit, factor = _time_unit(seconds)
     numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
     decimals = known_decimals(*numbers)
@@ -257,9 +257,10 @@ def format_known_time(
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
-def _two_digits(seconds: float) -> str:
+def _two_digits(seconds: float, limit: float | None) -> str:
     unit, factor = _time_unit(seconds)
-    return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
+    number, bound = seconds * factor, limit and limit * factor
+    return f"{format_decimals(number, 1 - _exponent(number), bound)} {unit}"
 
 
 def known_decimals(value: float, low: float, high: float) -> int:

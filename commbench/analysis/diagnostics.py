@@ -34,7 +34,6 @@ FEW_LAUNCHES = 6
 PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
-MINUTE_S = 60.0
 _RUN_DOCTOR = "run `commbench doctor`"
 _REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
 """What keeps other programs from the cores of ranks, and who may use it."""
@@ -159,7 +158,7 @@ def more_time(header: RunHeader | None = None, **values: str | float) -> str:
     number of iterations, which takes no budget. Other options come first."""
     if header and header.plan.is_soak:
         name = "duration" if is_in_process(header) else "for"
-        return write_options(header, **{name: 10 * (header.plan.soak_s or MINUTE_S)})
+        return write_options(header, **{name: 10 * (header.plan.soak_s or 60.0)})
     if header and header.plan.iterations:
         return write_options(header, **{**values, "iters": 10 * header.plan.iterations})
     budget_s = max(BUDGET_S, 10 * header.plan.budget_s if header else 0.0)
@@ -189,6 +188,7 @@ def _may_use_realtime(header: RunHeader) -> bool:
     return (
         header.plan.device == "cpu"
         and header.plan.cpu_mode != "realtime"
+        and not header.plan.needs_two_cores
         and not is_in_process(header)
         and not (header.launcher == IN_SWEEP and "cpu-mode=" in header.label)
         and (figures.ranks_per_core(header) or 0.0) <= 1.0
@@ -246,8 +246,8 @@ def _odd_launch(row: ResultRow) -> list[str]:
         return []
     (number, times), shares = row.odd_launch, _launch_shares(row.measurement)
     word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
-    others = [share for n, share in shares.items() if n != number]
-    parts = longer_waits(others, [shares.get(number)], is_slower=times > 1)
+    own = [shares.pop(number, None)]
+    parts = longer_waits(shares.values(), own, is_slower=times > 1)
     waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
     took = f"{word} {number} took {times:.2g} times as long as the others"
     return [f": {took}{waits * bool(parts)}"]
@@ -271,6 +271,8 @@ def waited_hint(headers: Iterable[RunHeader | None]) -> str:
 
 
 def _waited_hint(header: RunHeader | None) -> str:
+    if header and header.plan.needs_two_cores:
+        return f"{_BUSY}, with two cores for each rank, which --overlap needs."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
         return f"{_CROWDED}."
     if header is None or is_in_process(header) or header.plan.device != "cpu":
@@ -313,7 +315,7 @@ def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
 
 
 def _anew(header: RunHeader) -> str:
-    """How rows of a sweep are measured with another option: resuming takes only --rounds."""
+    """How a sweep measures with another option: resuming takes only --rounds."""
     return "a new sweep with " * (header.launcher == IN_SWEEP)
 
 

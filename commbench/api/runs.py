@@ -229,7 +229,7 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     one file if `output` ends in .png, .svg or .pdf. No file is overwritten: the next plot in a
     folder is busbw-2.png. Without `output` nothing is written; a notebook shows the `pictures`.
     `peak` is a speed to mark, such as "450GB/s"; by default that of the runs. Raises
-    UnavailableError where no run has two sizes.
+    UsageError where no run has two sizes.
     """
     from commbench.answers.show.plots import draw
     from commbench.answers.sweep.result import load_sweep

@@ -288,6 +288,11 @@ class Plan:
         return replay.replay_cases(self) if self.workload else cases.product_cases(self)
 
     @property
+    def needs_two_cores(self) -> bool:
+        """Whether ranks on CPUs compute and communicate at once, which one core does not allow."""
+        return self.device == "cpu" and {*self.overlap} != {NO_OVERLAP}
+
+    @property
     def is_soak(self) -> bool:
         """Whether all cases are measured again and again, in cycles."""
         return self.soak_s is not None or self.cycles is not None

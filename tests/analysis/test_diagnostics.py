@@ -331,6 +331,8 @@ USE_CORES = "Use an idle host, with a core for each rank."
         ([clean(cpu_mode="realtime")],
          "Use an idle host, or another --cpu-mode; `commbench doctor` tries every mode."),
         ([crowded(1.5)], "Give each rank a core."),
+        ([clean(overlap=("none", "matmul:8x8x8"))],
+         "Use an idle host, with two cores for each rank, which --overlap needs."),
         ([clean(launcher=IN_PROCESS)], USE_CORES),
         ([clean(backend="nccl", device="cuda")], USE_CORES),
         ([clean(), clean(cpu_mode="realtime")], USE_CORES),

@@ -48,8 +48,8 @@ def document(report: AdviceReport) -> doc.Document:
     found += [other] if not report.advice and len(report.runs) > 1 else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
-    but = "read apart, but for the advice on the CPU mode"
-    apart = [f"of other devices or CPU modes, and so {but}: {runs}"] if runs else []
+    text = "Devices or CPU modes differ: only the advice on the CPU mode compares these runs"
+    apart = [f"{text}: {runs}"] if runs else []
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
@@ -145,8 +145,7 @@ def _percent(question: Question) -> str:
 
 
 def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[doc.Block]]:
-    """The advice about bucket sizes. A terminal shows powers of two and those that are marked; the
-    size in use is the last line."""
+    """The advice about bucket sizes. A terminal shows powers of two and those that are marked."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     told = size, used, found.gain, verdict, question, WAITED * found.has_waited
@@ -192,7 +191,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL, 8),
         Column("", words, cells.TEXT, 7, is_wrapped=True),
     )
-    rows = [*(point for point in found.curve if point != now), now]
+    rows = sorted({*found.curve, now}, key=attrgetter("bucket_bytes"))
     few = [p for p in rows if p in marks or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
     table = doc.Table("", columns, rows, brief=few if len(rows) > MOST_ROWS + 1 else None)
     return answer, [table, doc.Facts([*_bucket_facts(found, verdict, question)])]

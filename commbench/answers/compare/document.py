@@ -210,7 +210,7 @@ SIDE_COLUMNS = (
     Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
     Column("launches", lambda side: side[1].launches, cells.NUMBER),
-    Column("samples", lambda side: "none" * (not (side[1].run or side[1].levels)), cells.TEXT),
+    Column("samples", lambda side: "none" * ((side[1].run or side[1].levels) is None), cells.TEXT),
     Column("incomplete", lambda side: side[1].incomplete, cells.TEXT, 8, is_wrapped=True),
 )
 RANGE_COLUMNS = (

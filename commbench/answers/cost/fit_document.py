@@ -82,7 +82,7 @@ def _sentence(fitted: FittedModel) -> str:
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
     if missed > (error or 0.0):
         tested = f"off by {percent(missed)} (median) for the times left out by request"
-    tested += ", in one direction for each number of ranks" * bool(_shifts(fitted))
+    tested += ", always too high or always too low for one number of ranks" * bool(_shifts(fitted))
     said.append(f"predictions {tested}")
     return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
 

@@ -30,7 +30,7 @@ from commbench.answers.show.rows import (
 )
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
-from commbench.errors import UnavailableError
+from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
 from commbench.results.schema import Run
@@ -171,10 +171,10 @@ def why_no_picture(runs: Sequence[Run]) -> str:
 
 def draw(runs: Sequence[Run], output: Path | None, peak: Peak | None = None) -> Drawn:
     """Draw runs into new files `busbw.png` and `time.png` of a folder, or into one new file, whose
-    name ends in .png, .svg or .pdf; into none without `output`. UnavailableError without curves."""
+    name ends in .png, .svg or .pdf; into none without `output`. UsageError without curves."""
     found = run_pictures(runs, peak, is_whole=output is not None and names_file(output))
     if not found:
-        raise UnavailableError(why_no_picture(runs), "measure several sizes: --sizes 1K-64M")
+        raise UsageError(why_no_picture(runs), "measure several sizes: --sizes 1K-64M")
     return Drawn(found) if output is None else write_pictures(found, output)
 
 

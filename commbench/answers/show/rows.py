@@ -13,11 +13,13 @@ from commbench.analysis.figures import CurveSummary, find_peak_fraction, summari
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
+from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
+from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
@@ -226,11 +228,17 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
         for kind in kinds
         for line in (*describe_shape(kind.rows[-1].case), *expectation_lines(kind.rows))
     )
+    shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
+    together = [*texts("together") * any(len(row.group_times) > 1 for row in shared)]
     marked = any(_mark(row) for rows in every.values() for row in rows)
-    return [f"*: {WAITED}."] * marked + [
-        line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
-        for line, titles in found.items()
-    ]
+    return (
+        [f"*: {WAITED}."] * marked
+        + together
+        + [
+            line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
+            for line, titles in found.items()
+        ]
+    )
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:

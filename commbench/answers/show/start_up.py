@@ -106,8 +106,8 @@ def document(found: StartUps) -> Document:
     missing = [(one.case, "" if one.batches else one.reason) for one in every]
     has_open = any(header.plan.open_groups for header in headers)
     joining = [column for column in JOINING if has_open or column.heading != "open"]
-    counts = {c: {c.of(each) for each in found.calls} for c in CALLS if c.heading in COUNTS}
-    calls = [column for column in CALLS if len(counts.get(column, "two")) > 1]
+    alike = [c for c in CALLS[1:4] if len({c.of(each) for each in found.calls}) == 1]
+    calls = [column for column in CALLS if column not in alike]
     answer = waited_answer(found.rows)
     for plan, joined in found.joined:
         ranks = format_count(plan.world_size, "rank")
@@ -116,7 +116,8 @@ def document(found: StartUps) -> Document:
         took += f"{format_time(joined.connect_s)}; both measured once."
         answer.append(f"{ranks}{beside}: {took}")
     shapes = find_shapes(make_rows(found.runs[-1]))
-    surest = " Of the calls in the table, this is the surest ratio." * (len(found.calls) > 2)
+    calls_of = f"the calls of {format_count(headers[-1].plan.world_size, 'rank')}"
+    surest = f" Of {calls_of}, this has the surest ratio." * (len(found.calls) > 2)
     answer.append(shapes_sentence(headers[-1], shapes) + surest * bool(shapes))
     warnings = [("", each) for each in find_warnings(found.rows)]
     hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
@@ -143,8 +144,6 @@ JOINING = (
     Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
     Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
-COUNTS = ("ranks", "open", "groups")
-"""Columns that are left out where all calls have the same."""
 CALLS = (
     Column("call", attrgetter("call"), TEXT, 0, is_wrapped=True),
     Column("ranks", attrgetter("ranks"), NUMBER),
@@ -152,9 +151,9 @@ CALLS = (
     Column("groups", attrgetter("groups"), NUMBER),
     Column("size", attrgetter("size_bytes"), BYTES),
     Column("first", attrgetter("first"), TIME),
-    Column("second", attrgetter("second"), TIME),
+    Column("second", attrgetter("second"), TIME, -1),
     Column("later", attrgetter("later"), TIME),
-    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL, -1),
+    Column("95 %\nof first", attrgetter("first"), TIME_INTERVAL),
     Column("95 %\nof second", attrgetter("second"), TIME_INTERVAL, -3),
     Column("95 %\nof later", attrgetter("later"), TIME_INTERVAL, -2),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),

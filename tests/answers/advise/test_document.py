@@ -125,7 +125,8 @@ def test_cpu_modes_of_separate_runs_are_not_judged_for_compare_refuses_them(fact
     )
     sweep = "commbench sweep --op all_reduce --sizes 16K-64M --vary cpu-mode="
     assert advice.measure[0].startswith(sweep) and "--cpu-mode" not in advice.measure[0]
-    assert "read apart, but for the advice on the CPU mode: " in " ".join(document(report).subtitle)
+    said = "only the advice on the CPU mode compares these runs: "
+    assert said in " ".join(document(report).subtitle)
 
 
 def test_no_bucket_is_advised_from_times_that_do_not_grow_with_the_size() -> None:

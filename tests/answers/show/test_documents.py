@@ -386,6 +386,8 @@ def test_each_group_is_shown_alone_and_together() -> None:
     assert [row.worst_group for row in every.rows] == ["2,3", "2,3"]
     assert [row.measurement.case.concurrency for row in every.brief or ()] == ["together"]
     assert [group.ranks for group in shown.rows] == ["0,1", "2,3"]
+    notes = [text for b in found.blocks if isinstance(b, Items) for text in b.texts]
+    assert sum(text.startswith("Groups together: ") for text in notes) == 1
 
 
 def test_the_time_of_a_group_alone_is_that_of_its_row() -> None:

@@ -18,7 +18,7 @@ from synthetic_rows import batches
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.load import open_run
 from commbench.answers.show.plots import draw, find_curves, run_pictures, why_no_picture
-from commbench.errors import RecordsError, UnavailableError, UsageError
+from commbench.errors import RecordsError, UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATION_SETS
 from commbench.results.schema import Measurement, Run
@@ -153,7 +153,7 @@ NEEDS_TWO = "no plot: it needs two sizes or two operations"
 def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], why: str, tmp_path: Path) -> None:
     assert bool(run_pictures(runs)) == (not why)
     if why:
-        with pytest.raises(UnavailableError) as refused:
+        with pytest.raises(UsageError) as refused:
             draw(runs, tmp_path)
         assert (refused.value.message, "--sizes" in refused.value.hint) == (why, True)
         assert why_no_picture(runs) == why
