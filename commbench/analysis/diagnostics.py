@@ -86,7 +86,7 @@ class Diagnostic(NamedTuple):
         message += "" if is_imported(concerned[0][0].header) else todo
         effects = Counter(effect for row, _ in concerned for effect in _find_effects(self, row))
         told = [
-            effect.words + f" (in {rows} of {several} rows)" * (rows < several)
+            f"in {rows} of {several} rows " * (rows < several) + effect.words
             for effect, rows in effects.most_common()
         ]
         return f"{message}. This explains {', '.join(told)}" if told else message

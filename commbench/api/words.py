@@ -80,8 +80,9 @@ def _as_call(command: re.Match[str]) -> str:
         return f"help(commbench.{name})"
     found = [(_name(flag), value) for flag, value in _GIVEN.findall(command["rest"])]
     given = [_assigned(name, value) if value else f"{name}=True" for name, value in found]
-    has_more = _GIVEN.sub("", command["rest"]) or "RUN" in command["name"]
-    return f"`commbench.{name}({', '.join(['...'] * bool(has_more) + given)})`"
+    more = _GIVEN.sub("", command["rest"]).strip()
+    first = [more if more.isdigit() else "..."] * bool(more or "RUN" in command["name"])
+    return f"`commbench.{name}({', '.join(first + given)})`"
 
 
 def _as_argument(found: re.Match[str]) -> str:

@@ -114,6 +114,8 @@ def make_folder(folder: Path) -> Path:
         folder.mkdir(exist_ok=True)
     except (FileExistsError, FileNotFoundError, NotADirectoryError):
         file = next(path for path in (folder, *folder.parents) if path_exists(path))
+        if file == folder.parent:
+            raise RecordsError(f"no folder can be made in {file}", "choose another") from None
         if is_folder(file):
             raise RecordsError(f"there is no folder {folder.parent}", MAKE_FIRST) from None
         raise RecordsError(f"{file} is not a folder", "choose another folder") from None

@@ -65,7 +65,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 is_refused = False
                 elapsed_s = time.monotonic() - started
                 is_recorded = _record_failure(folder, error, elapsed_s, listener)
-            resume = f"`{resume_command(folder)}`"
+            resume = f"`{resume_command(folder)}{' --history' * planned.options.history}`"
             if isinstance(error, errors.Interrupted):
                 hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
                 error.texts = error.texts[0], hint

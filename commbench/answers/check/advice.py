@@ -23,7 +23,7 @@ from commbench.answers.check.gate import (
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
-from commbench.answers.history.baseline import LATER_RUNS, what_is_unsure
+from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
@@ -56,7 +56,8 @@ def advice(gate: GateResult) -> list[str]:
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
-        "too few runs": any(absent and c.reason == absent for c in blocking),
+        "too few runs": (are_few := any(absent and c.reason == absent for c in blocking)),
+        "some waited": are_few and WAITED_TOO in absent,
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
         "faster": gate.outcome == PASS and _is_faster(gate),
@@ -108,7 +109,7 @@ def _strictest(results: Sequence[RuleResult]) -> Rule | None:
 
 def _is_faster(gate: GateResult) -> bool:
     """Whether a range is faster than in the baseline by more than the limit, not in turns."""
-    if gate.comparison is None or gate.comparison.are_in_turns:
+    if gate.comparison is None or gate.comparison.are_in_turns or gate.comparison.a.levels:
         return False
     strict = _strictest(gate.results)
     ranges = find_ranges(strict, gate.comparison) if strict else ()
@@ -123,6 +124,7 @@ def _after_failure(gate: GateResult) -> list[str]:
     is_slower = bool(found and not found.a.absent and worst and worst.estimate)
     in_turns = bool(found and found.are_in_turns)
     waited = bool(found and causes.turns_that_waited(found))
+    of_level = bool(levels is not None and worst and worst.estimate)
     is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {
         "incomplete": bool(gate.incomplete) and not is_others,
@@ -131,8 +133,8 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower": is_slower and not in_turns,
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
-        "history": bool(levels is not None and worst and worst.estimate),
-        "no step": levels is not None and not any(x.is_slower for x in levels.values()),
+        "history": of_level,
+        "no step": of_level and not any(x.is_slower for x in (levels or {}).values()),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
     return _texts(gate, applies)

@@ -25,6 +25,7 @@ from commbench.answers.history.history import (
     causes_text,
     find_changes,
     fit_series,
+    fit_with_return,
 )
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
@@ -77,6 +78,7 @@ class Level(NamedTuple):
 
 
 LATER_RUNS = "{} that started later do not"
+WAITED_TOO = "their ranks waited for a core"
 
 
 def find_baseline(
@@ -132,7 +134,7 @@ def find_baseline(
     absent = f"{number} of {steps.FEWEST} earlier runs count"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
-        absent += f": {span(str, waited)} do not, their ranks waited for a core"
+        absent += f": {span(str, waited)} do not, {WAITED_TOO}"
     counted, every = ({p.run for each in own for p in each.points} for own in (series, found))
     if newer := sum(run.path != own for run in every - counted):
         absent += f"; {LATER_RUNS.format(newer)}"
@@ -183,7 +185,9 @@ def find_level(
 ) -> Level:
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
-    are slower than the others."""
+    are slower than the others, or as fast as before a slowdown again."""
+    if back := fit_with_return(times[accepted:], alpha, TOLERANCE)[1]:
+        return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]
     noise = steps.estimate_noise(np.array(logs)).deviation
     segments, least = [], None
@@ -259,7 +263,8 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
     if min(each.runs for each in levels) >= steps.FEWEST:
         return f"{runs} earlier runs"
-    return f"a level of {runs} run{'s' * (runs != '1')}, whose noise is known from {known} runs"
+    level = f"a level of {runs} run{'s' * (runs != '1')}"
+    return level if runs == known else f"{level}, whose noise is known from {known} runs"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:

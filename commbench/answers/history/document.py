@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, log
 from operator import attrgetter
 from pathlib import Path
 
@@ -119,6 +119,7 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
         runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
+        last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
         sides = zip(*(each.before_and_slow for each in rows), strict=True)
         old, new = ([p.queued_share for own in side for p in own] for side in sides)
         parts = longer_waits(old, new)
@@ -152,10 +153,13 @@ def _unknown(trend: Trend) -> Iterator[str]:
     """Of how many rows nothing can be said yet, and how many runs these need."""
     lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
     if lacks:
-        every = f"{format_count(len(lacks), 'row')} {'has' if len(lacks) == 1 else 'have'}"
-        rows = "No row has" if len(lacks) == len(trend.series) else f"{every} fewer than"
-        yield f"{rows} the {FEWEST} runs that a step needs: {span(str, lacks)} more."
-        yield f"A level needs {SHORTEST} runs."
+        every = f"{format_count(len(lacks), 'row')} need{'s' * (len(lacks) == 1)}"
+        needs = "Every row needs" if len(lacks) == len(trend.series) else every
+        more = span(str, lacks)
+        yield (
+            f"{needs} {more} more run{'s' * (more != '1')} before a step can show (a step needs "
+            f"{FEWEST} runs, a level {SHORTEST})."
+        )
 
 
 def _waits(trend: Trend) -> Iterator[str]:
@@ -261,7 +265,7 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     """The times of rows over their runs, in order and equally spaced: of those with the largest
     steps, else of the first ones."""
     shown = [each for each in trend.series if each.last.level]
-    shown.sort(key=lambda f: -max((abs(s.ratio.value - 1) for s in f.fit.steps), default=0))
+    shown.sort(key=_interest, reverse=True)
     if not shown:
         return
     most = [*dict.fromkeys(each.series.system for each in shown)]
@@ -279,6 +283,12 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     yield plot.Picture(
         "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
     )  # fmt: skip
+
+
+def _interest(found: FittedSeries) -> tuple[float, float]:
+    """The largest step of a row, then its noise."""
+    steps = (abs(log(step.ratio.value)) for step in found.fit.steps)
+    return max(steps, default=0.0), found.fit.noise.deviation if found.fit.noise else 0.0
 
 
 def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
@@ -299,7 +309,12 @@ def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) 
     unit = 1 / known[0][1].value
     times = [point.time.scaled(unit) for point in found.series.points]
     points = [*zip(places, times, strict=True)]
-    runs = plot.Series("run", plot.Look(plot.COLOURS[0], "o", None, size=4), points)
+    look = plot.Look(plot.COLOURS[0], "o", None, size=4)
+    waited = [(order[p.run.id], p.time.scaled(unit)) for p in found.waited]
+    runs = [
+        plot.Series("run", look, points),
+        *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
+    ]
     line = plot.Look(plot.INK, width=1.6)
     levels = [
         plot.Series(
@@ -310,7 +325,7 @@ def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) 
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
-    return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=2.0)
+    return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
 
 
 # The list of runs, and all points for other programs.

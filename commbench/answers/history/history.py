@@ -248,7 +248,7 @@ def fit_series(
     alpha, fitted = alpha_of_each(len(each.points) for each in own), []
     for each, counted in zip(series, own, strict=True):
         times = [point.time for point in counted.points]
-        fit, back = _fit(times, alpha, tolerance)
+        fit, back = fit_with_return(times, alpha, tolerance)
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
         if slow and counted.points[-slow].run.placed <= accepted.get(each.system, ""):
@@ -260,7 +260,7 @@ def fit_series(
     return fitted
 
 
-def _fit(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
+def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
     """The steps of a series; and how many of its last points are as fast again as before the last
     step, where that is a slowdown which shows without them."""
     for back in range(1, SHORTEST if len(times) > FEWEST else 1):

@@ -253,7 +253,11 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
         assert history.add(run._replace(rows=rows)).waited == (5 if day >= 5 else 0)
     trend = find_trend(history)
     text = " ".join(trend.text().split())
-    assert not trend.changes and "No row has the 6 runs that a step needs: 1 more." in text
+    assert (
+        not trend.changes
+        and "Every row needs 1 more run before a step can show (a step needs 6 runs, a level 3)."
+        in text
+    )
     assert "Runs 6, 7, 8, 9, 10, 11, 12, 13 and 3 more: ranks waited for a core" in text
     assert "or --cpu-mode realtime (root or CAP_SYS_NICE); `commbench doctor` tries" in text
     assert all(each.last.number == 5 and each.last.level.low for each in trend.series)
