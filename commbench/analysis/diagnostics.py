@@ -1,5 +1,5 @@
-"""DIAGNOSTICS: the warnings about a measurement, the most important first; and the options that
-give a clearer answer.
+"""DIAGNOSTICS: the warnings about a measurement, the most important first; and what is said of
+ranks that waited for a core.
 
 Each has a name, a figure and a threshold; diagnostics.txt has what its name means, its message, its
 advice and an explanation. They are computed from the journal whenever a run is read, so a better
@@ -17,6 +17,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis import diagnostic_figures as figures
+from commbench.analysis.clearer import (
+    REALTIME,
+    may_use_realtime,
+    more_launches,
+    more_time,
+    write_options,
+)
 from commbench.analysis.statistics import median
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
@@ -29,14 +36,7 @@ from commbench.views.cells import ratio_interval_text
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
 
-FEW_LAUNCHES = 6
-"""Launches from which their differences can be seen: this many at least."""
-PRECISION = 0.02
-"""Half the interval over the median that is enough for most comparisons."""
-BUDGET_S = 2.0
 _RUN_DOCTOR = "run `commbench doctor`"
-_REALTIME = "--cpu-mode realtime (root or CAP_SYS_NICE)"
-"""What keeps other programs from the cores of ranks, and who may use it."""
 
 
 class Diagnostic(NamedTuple):
@@ -134,76 +134,6 @@ def _find_effects(cause: Diagnostic, row: ResultRow) -> list[Diagnostic]:
     ]  # fmt: skip
 
 
-def write_options(header: RunHeader | None, **values: str | float) -> str:
-    """Options as the user of this run writes them: `--budget 2` for `commbench run`,
-    `measure(budget=2)` for a program, `--rounds 6` for the launches of a sweep."""
-    texts = {name: v if isinstance(v, str) else f"{v:g}" for name, v in values.items()}
-    if header and is_in_process(header):
-        words = (
-            f'{n}="{t}"' if isinstance(values[n], str) else f"{n}={t}" for n, t in texts.items()
-        )
-        return f"measure({', '.join(words)})"
-    names = {"launches": "rounds"} if header and header.launcher == IN_SWEEP else {}
-    return " ".join(f"--{names.get(n, n).replace('_', '-')} {text}" for n, text in texts.items())
-
-
-def more_launches(header: RunHeader | None = None) -> str:
-    """`--launches 6`, or twice as many as there were."""
-    launches = header.plan.launches if header else 1
-    return write_options(header, launches=max(FEW_LAUNCHES, 2 * launches))
-
-
-def more_time(header: RunHeader | None = None, **values: str | float) -> str:
-    """`--budget 2`, or ten times the budget of the run; `--iters` where the run was asked for a
-    number of iterations, which takes no budget. Other options come first."""
-    if header and header.plan.is_soak:
-        name = "duration" if is_in_process(header) else "for"
-        return write_options(header, **{name: 10 * (header.plan.soak_s or 60.0)})
-    if header and header.plan.iterations:
-        return write_options(header, **{**values, "iters": 10 * header.plan.iterations})
-    budget_s = max(BUDGET_S, 10 * header.plan.budget_s if header else 0.0)
-    return write_options(header, **{**values, "budget": budget_s})
-
-
-def more_precisely(header: RunHeader | None = None) -> str:
-    """`--launches 6 --precision 2% --budget 2`, and only more launches where the run was as precise
-    already; `--iters` where it was asked for a number of iterations. None for a run that is not
-    known."""
-    plan = header.plan if header else None
-    values: dict[str, str | float] = {}
-    if not (header and is_in_process(header)):
-        values["launches"] = max(FEW_LAUNCHES, 2 * (plan.launches if plan else 0))
-    if plan and plan.iterations:
-        return more_time(header, **values)
-    if values and plan and plan.precision <= PRECISION:
-        return write_options(header, **values)
-    precision = min(PRECISION, plan.precision / 2) if plan else PRECISION
-    return more_time(header, **values, precision=f"{100 * precision:g}%")
-
-
-def _may_use_realtime(header: RunHeader) -> bool:
-    """Whether another measurement of ranks on CPUs would wait less for other programs: each has a
-    core, and commbench, which starts them, had not chosen that mode. A sweep of CPU modes says
-    itself which mode is the fastest."""
-    return (
-        header.plan.device == "cpu"
-        and header.plan.cpu_mode != "realtime"
-        and not header.plan.needs_two_cores
-        and not is_in_process(header)
-        and not (header.launcher == IN_SWEEP and "cpu-mode=" in header.label)
-        and (figures.ranks_per_core(header) or 0.0) <= 1.0
-    )
-
-
-def clearer(header: RunHeader | None, both: bool = True) -> str:
-    """What to do where intervals are too wide for a verdict."""
-    return (
-        f"For a clearer answer measure {'both ' * both}again with "
-        f"`{more_precisely(header)}` on a quiet host (`commbench doctor`)"
-        f"{f', or add {_REALTIME}' if header and _may_use_realtime(header) else ''}"
-    )
-
-
 MOST_QUEUED = 0.4
 """The part of the time that ranks may wait for a core. Two ranks bound to the cores of an idle host
 wait for up to 0.3 of it, and for 0.5 and more where another program never leaves a core."""
@@ -277,12 +207,12 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_CROWDED}."
     if header is None or is_in_process(header) or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
-    return busy_hint(_may_use_realtime(header))
+    return busy_hint(may_use_realtime(header))
 
 
 def busy_hint(may_use_realtime: bool) -> str:
     """The same for ranks on CPUs with a core each."""
-    mode = _REALTIME if may_use_realtime else "another --cpu-mode"
+    mode = REALTIME if may_use_realtime else "another --cpu-mode"
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 
@@ -325,7 +255,7 @@ _BLANKS: dict[str, Callable[[RunHeader], str]] = {
     "memory": lambda header: _anew(header) + write_options(header, memory="all"),
     "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
-        f"try {_anew(header)}--cpu-mode realtime" if _may_use_realtime(header) else _RUN_DOCTOR
+        f"try {_anew(header)}--cpu-mode realtime" if may_use_realtime(header) else _RUN_DOCTOR
     ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR

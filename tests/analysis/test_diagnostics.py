@@ -10,13 +10,13 @@ import numpy
 import pytest
 from synthetic_rows import batches, ranks, row, written_row
 
+from commbench.analysis.clearer import more_time
 from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
 from commbench.analysis.diagnostics import (
     DIAGNOSTICS,
     Diagnostic,
     diagnose_row,
     find_causes,
-    more_time,
     waited_hint,
     waited_launches,
 )

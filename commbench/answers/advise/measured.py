@@ -10,7 +10,8 @@ from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, has_waited, more_precisely
+from commbench.analysis.clearer import FEW_LAUNCHES, more_precisely
+from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows

@@ -9,7 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 
-from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
+from commbench.analysis.clearer import clearer
+from commbench.analysis.diagnostics import WAITED, waited_hint
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.gate import (
     NO_VERDICT,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil, floor
 
+from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
 from commbench.analysis.statistics import median
@@ -139,7 +140,7 @@ def _measure_launches(headers: Sequence[RunHeader | None]) -> str:
         return "measure in several jobs to see that"
     first = next(iter(headers), None)
     command = "sweep" if first and first.launcher == IN_SWEEP else "run"
-    return f"`commbench {command} {diagnostics.more_launches(first)}` measures that"
+    return f"`commbench {command} {options.more_launches(first)}` measures that"
 
 
 def clearer(
@@ -153,13 +154,13 @@ def clearer(
     lacking = (run.path for run in runs if run.incomplete and holds_rounds(run.path))
     if missing := dict.fromkeys(f"`{resume_command(path)}`" for path in lacking):
         return f"Measure the missing rounds first: {', then '.join(missing)}."
-    number = max(diagnostics.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
+    number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
     is_final = any(is_in_process(header) or is_imported(header) for header in headers)
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
-        return f"{diagnostics.clearer(found.b.header)}."
-    more = diagnostics.write_options(found.b.header, launches=number)
+        return f"{options.clearer(found.b.header)}."
+    more = options.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
     how = f"continue both in turns: {', then '.join(commands)}."

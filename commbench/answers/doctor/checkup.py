@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench import __version__
-from commbench.analysis.diagnostics import more_launches
+from commbench.analysis.clearer import more_launches
 from commbench.answers.doctor import cpu_modes
 from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import clearer
+from commbench.analysis.clearer import clearer
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps

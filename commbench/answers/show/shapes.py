@@ -13,7 +13,8 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import has_waited, more_precisely
+from commbench.analysis.clearer import more_precisely
+from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow

@@ -9,7 +9,8 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostics import FEW_LAUNCHES, WAITED, waited_answer
+from commbench.analysis.clearer import FEW_LAUNCHES
+from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import MOST_LAUNCHES, waited_at

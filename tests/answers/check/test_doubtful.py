@@ -11,8 +11,9 @@ from commands import Commbench
 from synthetic import header, in_memory, plan, steady, synthetic_run
 
 import commbench as cb
+from commbench.analysis.clearer import clearer
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.diagnostics import WAITED, clearer, waited_hint
+from commbench.analysis.diagnostics import WAITED, waited_hint
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
