@@ -15,18 +15,20 @@ from synthetic import in_memory
 from commbench.analysis.load import as_loaded_run
 from commbench.answers.check.gate import CHECKED, GateResult, check
 from commbench.answers.check.rules import parse_rule
+from commbench.results.schema import Batch, Run
 
 
 def checked(
     rows: int, spread: float, seed: int, slow: float = 1.0, are_all: bool = False,
     limit: str = "10%", undecided: str = "", has_launches: bool = True, launches: int = 3,
-    in_turns: bool = False, late: float = 1.0,
+    in_turns: bool = False, late: float = 1.0, waiting: float | None = None,
 ) -> GateResult:  # fmt: skip
     """The check of drawn runs; the first row, or each, is `slow` times as slow as in the baseline.
     The log medians of the launches of a row differ by `spread`, half of the variance in all rows
     alike, and those of runs as much again. In turns, the ratios of launches differ by `spread`, and
     the host makes a launch of both as much as 1.2 times slower or faster. The first launch of the
-    checked run takes `late` times as long in all rows."""
+    checked run takes `late` times as long in all rows; its ranks were `waiting` for a core for so
+    much of the time, and for 2 % in the other launches."""
     chance = np.random.default_rng(seed)
     samples = 1e-4 * chance.lognormal(0, 0.05, (2, rows, launches, 4, 10))
     own = spread / 2 if in_turns else spread / sqrt(2)
@@ -43,10 +45,22 @@ def checked(
             run._replace(starts=tuple(f"{2 * n + at:03}" for n in range(launches)))
             for at, run in enumerate((old, new))
         )
+    if waiting is not None:
+        old, new = (waiting_run(run, share) for run, share in ((old, 0.02), (new, waiting)))
     baseline = as_loaded_run(old, CHECKED)
     if not has_launches:
         baseline = baseline._replace(rows=[each._replace(launches=None) for each in baseline.rows])
     return check(new, [parse_rule("max_slowdown", limit)], baseline, undecided=undecided)
+
+
+def waiting_run(run: Run, share: float) -> Run:
+    """The run, whose ranks waited for a core for this part of its first launch, else for 2 %."""
+
+    def waits(batch: Batch) -> Batch:
+        return batch._replace(elapsed_s=1.0, queued_s=0.02 if batch.launch else share)
+
+    found = (m._replace(batches=tuple(map(waits, m.batches))) for m in run.measurements)
+    return run._replace(measurements=tuple(found))
 
 
 CHANGES = {

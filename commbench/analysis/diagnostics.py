@@ -156,7 +156,7 @@ LONGER = 0.2
 """Ranks that wait for a core so much more of the time may be slower for that."""
 
 
-def _launch_shares(measurement: Measurement) -> dict[int, float]:
+def launch_shares(measurement: Measurement) -> dict[int, float]:
     """The part of the time that ranks waited for a core, by launch, counted from 1."""
     launches = collect((batch.launch + 1, batch) for batch in measurement.batches)
     shares = ((n, figures.find_interference(own, ()).queued_share) for n, own in launches.items())
@@ -165,7 +165,7 @@ def _launch_shares(measurement: Measurement) -> dict[int, float]:
 
 def waited_launches(measurement: Measurement) -> list[int]:
     """The launches in which the ranks of a row waited so long, or LONGER than in the median one."""
-    shares = _launch_shares(measurement)
+    shares = launch_shares(measurement)
     most = min(MOST_QUEUED, median(sorted(shares.values())) + LONGER) if shares else 0.0
     return [n for n, share in shares.items() if share > most]
 
@@ -174,7 +174,7 @@ def _odd_launch(row: ResultRow) -> list[str]:
     """The launch that alone differs, and whether that is because its ranks waited for a core."""
     if not row.odd_launch:
         return []
-    (number, times), shares = row.odd_launch, _launch_shares(row.measurement)
+    (number, times), shares = row.odd_launch, launch_shares(row.measurement)
     word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
     own = [shares.pop(number, None)]
     parts = longer_waits(shares.values(), own, is_slower=times > 1)

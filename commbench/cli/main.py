@@ -202,6 +202,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and option in of_run:
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
+    elif option == "--env":
+        hint = "set the variable before the command, or compare values: `commbench sweep --env`"
     elif path == "commbench" and option in of_run:
         hint = f"name the command first, as in `commbench run {option} …`"
     elif message.endswith("is not a number"):

@@ -29,7 +29,7 @@ from commbench.answers.history.store import db_option
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
-from commbench.stats import FAIL, FASTER, NOT_MEASURED, OPEN, PASS
+from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
 from commbench.units import size_end
 
 MOST_LIMIT = 100
@@ -87,15 +87,16 @@ def _clearer(
 
 
 def _passing(gate: GateResult) -> int | None:
-    """The least limit, in percent up to MOST_LIMIT, that the run passes as it was measured, of one
-    rule against a baseline; None where there is none."""
+    """The least limit, in percent up to MOST_LIMIT, within which every row passes as it was
+    measured, of one rule against a baseline; None where there is none."""
     rule = gate.results[0].rule
     if len(gate.results) > 1 or not rule.limit.needs_baseline:
         return None
 
     def passes(percent: int) -> bool:
         tried = rule._replace(value=1 + percent / 100)
-        return bool(check(gate.run, [tried], gate.baseline, undecided=rule.undecided))
+        found = check(gate.run, [tried], gate.baseline, undecided=rule.undecided)
+        return bool(found) and not found.results[0].with_outcome(LIKELY)
 
     limits = range(floor(100 * (rule.value - 1)) + 1, MOST_LIMIT + 1)
     at = bisect_left(limits, True, key=passes)

@@ -38,7 +38,7 @@ EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 UNCHECKED = "results not checked"
 """Why a row with results is not judged."""
-WIDEST, WIDEST_IN_RANGE = 2.0, 10.0
+WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
 TOO_WIDE = f"the interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"

@@ -12,6 +12,7 @@ from commbench.analysis.load import distinct_names
 from commbench.analysis.statistics import median
 from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import Comparison
+from commbench.answers.compare.host import left_out_text
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
@@ -51,7 +52,9 @@ def known_causes(found: Comparison) -> list[str]:
     if is_apart and on_cpus and not likely and found.tolerance and found.is_slower:
         causes.append("They did not run in turns: what the host did in between may be the cause.")
     waited = waited or turns_that_waited(found) or [*_longer_waits(found, rows, a, b)]
-    return [*causes, *_own_waits(rows, a, b), *waited] + [
+    word = "round" if holds_rounds(found.b.path) else "launch"
+    left_out = left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
+    return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
@@ -163,7 +166,8 @@ def clearer(
     more = options.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
-    how = f"continue both in turns: {', then '.join(commands)}."
+    how = "in turns" if len(commands) == 1 else "one after the other"
+    how = f"continue both, {how}: {', then '.join(commands)}."
     if limit is None:
         shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
         if not shown or None in shown:

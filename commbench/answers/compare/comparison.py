@@ -5,12 +5,11 @@ The ratio is the time of B over the time of A: above 1 B is slower.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
-from math import exp, hypot, log
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,14 +22,13 @@ from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names, make_frame, match_rows
 from commbench.analysis.row_names import case_of_kind, kind_values
-from commbench.analysis.statistics import launch_half_width, median
-from commbench.answers.compare import ratio
+from commbench.answers.compare import host, ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, resume_command
-from commbench.results.schema import Batch, Run, is_imported
-from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, Estimate, collect
+from commbench.results.schema import Run, is_imported
+from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, collect
 from commbench.units import scaled
 from commbench.views.formats import Result, fields_of
 
@@ -110,6 +108,8 @@ class Comparison(Result, view="answers.compare.document"):
     """In what the host was slower or faster during B; ComparedRow.host has what that may do to a
     row. Empty for different machines."""
     is_across_machines: bool = False
+    left_out: tuple[host.LeftOut, ...] = ()
+    """Launches in turns that do not count; the rows are without them."""
 
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
@@ -219,15 +219,23 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     `require_comparable`.
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
+    left_out: tuple[host.LeftOut, ...] = ()
+    runs = ratio.find_facts(a.run, b.run)
+    if a.run and b.run and ratio.are_in_turns(runs):
+        left_out = host.find_left_out([a.run, b.run])
+        a, b = (_without(run, left_out) for run in (a, b)) if left_out else (a, b)
+        runs = ratio.find_facts(a.run, b.run)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
     others = (*varied, *environment.differences(a, b))
     is_alike = not found and all(each.name != environment.CORES for each in others)
-    rows, runs = [], ratio.find_facts(a.run, b.run)
+    rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
     changes = (
-        () if is_across or ratio.are_in_turns(runs) else find_host_changes(a.run, b.run, is_alike)
+        ()
+        if is_across or ratio.are_in_turns(runs)
+        else host.find_host_changes(a.run, b.run, is_alike)
     )
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
@@ -237,11 +245,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         if a.levels is not None:
             level = a.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
-        host = _host_effect(changes, first, of_kinds.get(kind, ()))
+        effect = host.host_effect(changes, first, of_kinds.get(kind, ()))
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, host, samples, runs)
+        row = ratio.compare_rows(kind, first, second, tolerance, effect, samples, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
@@ -250,8 +258,23 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     alone_a = tuple(row_at(a.rows, index) for index in only_a)
     alone_b = tuple(row_at(b.rows, index) for index in only_b)
     return Comparison(
-        a, b, tolerance, tuple(rows), alone_a, alone_b, found, others, changes, is_across
+        a, b, tolerance, tuple(rows), alone_a, alone_b, found, others, changes, is_across, left_out
     )
+
+
+_kept: deque[tuple[Run, Sequence[host.LeftOut], LoadedRun]] = deque(maxlen=4)
+"""The latest runs without launches: a check tries several limits."""
+
+
+def _without(run: LoadedRun, left_out: Sequence[host.LeftOut]) -> LoadedRun:
+    """The run without these launches."""
+    assert run.run
+    known = (kept for of, lost, kept in _kept if of is run.run and lost == left_out)
+    kept = next((each for each in known if each.columns == run.columns), None)
+    if kept is None:
+        kept = as_loaded_run(host.without(run.run, left_out), run.columns)
+        _kept.append((run.run, left_out, kept))
+    return run._replace(run=kept.run, rows=kept.rows)
 
 
 def find_mismatches(
@@ -326,75 +349,3 @@ def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
             why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
             break
     return UsageError(f"{' and '.join(runs)} have no row in common{why}", hint)
-
-
-# What the host did.
-
-
-class HostFigure(NamedTuple):
-    """What the ranks' host does in the same way in every run."""
-
-    takes: str
-    """What takes that long."""
-    of_batch: Callable[[Batch], float | None]
-    """Its time beside a batch, or what is proportional to it."""
-    usual_spread: float
-    """The standard deviation of its log medians between launches on a quiet host (72 launches on
-    2 cores; of clocks an assumption)."""
-    part: str = ""
-    """See HostChange.part; empty for what the ranks do not measure, and their number and their CPU
-    mode do not change."""
-
-
-FIGURES = (
-    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, ratio.LATENCY),
-    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, ratio.BANDWIDTH),
-    HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
-)
-
-
-def find_host_changes(
-    a: Run | None, b: Run | None, are_alike: bool = True
-) -> tuple[ratio.HostChange, ...]:
-    """In what the host of run B was slower or faster than that of A; empty where that may be
-    chance, or was not measured. `are_alike`: they have as many ranks and cores, in the same CPU
-    mode."""
-    found = []
-    for figure in FIGURES if a and b else ():
-        if figure.part and not are_alike:
-            continue
-        logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
-        if not all(logs):
-            continue
-        value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
-        half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
-        if abs(value) > half:
-            change = Estimate(exp(value), exp(value - half), exp(value + half))
-            found.append(ratio.HostChange(figure.takes, change, figure.part))
-    return tuple(found)
-
-
-def _host_effect(
-    changes: Sequence[ratio.HostChange], row: Any, of_kind: Sequence[Any]
-) -> ratio.HostEffect:
-    """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
-    latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
-    which part of its time each is at most. Together they do not more than the largest change."""
-    parts = dict.fromkeys((ratio.LATENCY, ratio.BANDWIDTH, ""), 1.0)
-    if (
-        of_kind
-        and row.time_s
-        and (highest := max(each.size_bytes / each.time_s for each in of_kind))
-    ):
-        parts[ratio.LATENCY] = min(each.time_s for each in of_kind) / row.time_s
-        parts[ratio.BANDWIDTH] = row.size_bytes / row.time_s / highest
-    ratios = [1.0, *(change.ratio.value for change in changes)]
-    more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
-    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
-    return ratio.HostEffect(max(min(ratios), less), min(max(ratios), longer))
-
-
-def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
-    batches = (batch for measurement in run.measurements for batch in measurement.batches)
-    launches = collect((b.launch, value) for b in batches if (value := figure.of_batch(b)))
-    return [log(median(sorted(values))) for values in launches.values()]

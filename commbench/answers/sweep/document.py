@@ -15,6 +15,7 @@ from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import MOST_LAUNCHES, waited_at
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.compare.host import left_out_text
 from commbench.answers.show import run_notes
 from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.sweep import ranking
@@ -128,7 +129,9 @@ def answers(result: SweepResult) -> list[str]:
         for step, setting, variant, ratio in result.faster_variants
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
-    told = [*sentences, *variants, *_rounds_that_waited(result)]
+    whose = [f"under {result.names[each.setting]}" for each in result.settings]
+    left_out = left_out_text(result.left_out, whose, "round")
+    told = [*sentences, *variants, *left_out, *_rounds_that_waited(result)]
     return [*_before_all(result), *(told or ["Nothing was timed."])]
 
 
@@ -242,10 +245,14 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
             return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE}"
         return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
     for some in filter(None, (slower[:1], slower[1:])):
-        if ratios := [each.pooled.ratio for each in pooled if each.setting in some]:
+        if own := [each.pooled for each in pooled if each.setting in some]:
             who = result.names[some[0]] if len(some) == 1 else "the others"
             verb, end = (" takes", " as long") if some == slower[:1] else ("", "")
-            text += f", {who}{verb} {span(write, ratios)} times{end}"
+            times = f"{span(write, [each.ratio for each in own])} times{end}"
+            if len(some) == 1 < len(own) <= MOST_NAMED:
+                at = [f"{write(e.ratio)} times at {format_range(*e[1:3])}" for e in own]
+                times = join_words(at).replace(" times", f" times{end}", 1)
+            text += f", {who}{verb} {times}"
     return text
 
 

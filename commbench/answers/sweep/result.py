@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
+from commbench.analysis.rows import make_rows
+from commbench.answers.compare.host import LeftOut, find_left_out, without
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
@@ -64,6 +66,8 @@ class SweepResult(Result, view="answers.sweep.document"):
     """What was measured under each setting, in the order of the sweep."""
     cases: tuple[ranking.SweepPoint, ...]
     """Each case under all settings, in the order of the plan."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Rounds that do not count: times and ratios are without them."""
 
     @cached_property
     def points(self) -> tuple[ranking.SweepPoint, ...]:
@@ -193,7 +197,17 @@ def load_sweep(sweep: str | Path) -> SweepResult:
 def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
     """The result of a sweep from the rounds that are complete."""
     results = runner.make_results(sweep, folder, rounds)
-    return SweepResult(folder, sweep, results, ranking.make_points(results, sweep.tolerance))
+    left_out: tuple[LeftOut, ...] = ()
+    if all(each.rounds == sweep.rounds for each in results) and results[1:]:
+        left_out = find_left_out([each.run for each in results if each.run])
+    if left_out:
+        kept = [without(each.run, left_out) for each in results if each.run]
+        results = tuple(
+            each._replace(run=run, rows=make_rows(run))
+            for each, run in zip(results, kept, strict=True)
+        )
+    points = ranking.make_points(results, sweep.tolerance)
+    return SweepResult(folder, sweep, results, points, left_out)
 
 
 def write_csv(result: SweepResult) -> None:

@@ -125,3 +125,27 @@ def test_what_the_host_does_in_a_turn_hides_nothing(spread: float, most: int) ->
     assert len(ranges) >= 40
     assert sum(not low <= 1 <= high for low, high in ranges) <= most
     assert FAIL not in [gate.outcome for gate in equal]
+
+
+def test_a_launch_in_turns_whose_ranks_waited_does_not_count() -> None:
+    """Then a check decides as without that launch; what it measured alone would hide all."""
+    for slow, outcome in ((1.0, "pass"), (1.3, "fail")):
+        for waiting, number in ((0.36, 18), (0.02, 0)):
+            gates = [
+                checked(8, 0.03, seed, slow, are_all=True, launches=6, in_turns=True, late=2.5,
+                        waiting=waiting)
+                for seed in range(20)
+            ]  # fmt: skip
+            found = sum(gate.outcome == outcome for gate in gates)
+            assert found >= number if number else found <= 2, (slow, waiting, found)
+            said = (
+                "Launch 1 does not count: ranks of run 1 waited for a core 36 % of the time there, "
+                "2 % in the others."
+            )
+            assert (said in " ".join(gates[0].text().split())) == bool(number)
+
+
+@pytest.mark.parametrize(("launches", "number"), [(3, 0), (4, 1)])
+def test_three_turns_are_left_at_least(launches: int, number: int) -> None:
+    gate = checked(4, 0.03, 1, launches=launches, in_turns=True, late=2.5, waiting=0.5)
+    assert len(gate.comparison.left_out) == number

@@ -1,0 +1,152 @@
+"""What the host did while two runs were measured: which of its own times changed, and in which
+launches in turns other programs had the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import exp, hypot, log
+from typing import Any, NamedTuple
+
+from commbench.analysis.diagnostics import LONGER, launch_shares
+from commbench.analysis.statistics import launch_half_width, median
+from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, HostChange, HostEffect
+from commbench.output.text import join_words, span
+from commbench.results.schema import Batch, Run
+from commbench.stats import Estimate, collect
+from commbench.units import format_share
+
+FEWEST_TURNS = 3
+"""Launches in turns that are left, at least."""
+
+
+class LeftOut(NamedTuple):
+    """A launch in turns that does not count: ranks of one run waited for a core far longer than in
+    its other launches, and those of another did not. So the host was not the same for both."""
+
+    launch: int
+    """Counted from 1."""
+    run: int
+    """Which of the runs, from 0."""
+    share: float
+    """The part of the time that its ranks waited, in the median row."""
+    usual: float
+    """The same of the median launch."""
+
+
+def find_left_out(runs: Sequence[Run]) -> tuple[LeftOut, ...]:
+    """The launches in turns of these runs that do not count. None where they are more than a third
+    of all, or fewer than FEWEST_TURNS would be left; and none of several CPU modes, whose effect
+    waiting is."""
+    shares = [_shares_by_launch(run) for run in runs]
+    usual = [median(sorted(own.values())) if own else 0.0 for own in shares]
+    launches = sorted(set[int]().union(*shares))
+    found = []
+    for launch in launches:
+        more = [own.get(launch, each) - each for own, each in zip(shares, usual, strict=True)]
+        if max(more) - min(more) >= LONGER:  # where all wait alike, their ratio is right
+            run = more.index(max(more))
+            found.append(LeftOut(launch, run, shares[run].get(launch, usual[run]), usual[run]))
+    is_one_mode = len({run.header.plan.cpu_mode for run in runs}) == 1
+    are_few = 3 * len(found) <= len(launches) and len(launches) - len(found) >= FEWEST_TURNS
+    return tuple(found) if is_one_mode and are_few else ()
+
+
+def _shares_by_launch(run: Run) -> dict[int, float]:
+    """The part of the time that its ranks waited, in the median row, by launch."""
+    own = collect(each for m in run.measurements for each in launch_shares(m).items())
+    return {launch: median(sorted(of_rows)) for launch, of_rows in own.items()}
+
+
+def without(run: Run, left_out: Iterable[LeftOut]) -> Run:
+    """A run without these launches; the others keep their numbers."""
+    lost = {each.launch - 1 for each in left_out}
+    starts = tuple(start for n, start in enumerate(run.starts) if n not in lost)
+    plan = replace(run.header.plan, launches=max(1, run.header.plan.launches - len(lost)))
+    return run._replace(
+        header=run.header._replace(plan=plan), starts=starts, launches=len(starts),
+        measurements=tuple(
+            m._replace(batches=tuple(b for b in m.batches if b.launch not in lost))
+            for m in run.measurements
+        ),
+    )  # fmt: skip
+
+
+def left_out_text(left_out: Sequence[LeftOut], whose: Sequence[str], word: str) -> list[str]:
+    """Which launches or rounds (`word` is for one) do not count, and why, in a sentence; `whose`
+    ranks: `of old`, `under old`, for each run."""
+    if not left_out:
+        return []
+    numbers = join_words([str(each.launch) for each in left_out])
+    which = f"{word.capitalize()}{'s' * (len(left_out) > 1)} {numbers}"
+    ranks = join_words([*dict.fromkeys(whose[each.run] for each in left_out)])
+    shares = span(format_share, [each.share for each in left_out])
+    usual = span(format_share, [each.usual for each in left_out])
+    return [
+        f"{which} do{'es' * (len(left_out) == 1)} not count: ranks {ranks} waited for a core "
+        f"{shares} of the time there, {usual} in the others."
+    ]
+
+
+class HostFigure(NamedTuple):
+    """What the ranks' host does in the same way in every run."""
+
+    takes: str
+    """What takes that long."""
+    of_batch: Callable[[Batch], float | None]
+    """Its time beside a batch, or what is proportional to it."""
+    usual_spread: float
+    """The standard deviation of its log medians between launches on a quiet host (72 launches on
+    2 cores; of clocks an assumption)."""
+    part: str = ""
+    """See HostChange.part; empty for what the ranks do not measure, and their number and their CPU
+    mode do not change."""
+
+
+FIGURES = (
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, LATENCY),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, BANDWIDTH),
+    HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
+)
+
+
+def find_host_changes(
+    a: Run | None, b: Run | None, are_alike: bool = True
+) -> tuple[HostChange, ...]:
+    """In what the host of run B was slower or faster than that of A; empty where that may be
+    chance, or was not measured. `are_alike`: they have as many ranks and cores, in the same CPU
+    mode."""
+    found = []
+    for figure in FIGURES if a and b else ():
+        if figure.part and not are_alike:
+            continue
+        logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
+        if not all(logs):
+            continue
+        value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
+        half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
+        if abs(value) > half:
+            change = Estimate(exp(value), exp(value - half), exp(value + half))
+            found.append(HostChange(figure.takes, change, figure.part))
+    return tuple(found)
+
+
+def host_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any]) -> HostEffect:
+    """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
+    latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
+    which part of its time each is at most. Together they do not more than the largest change."""
+    parts = dict.fromkeys((LATENCY, BANDWIDTH, ""), 1.0)
+    highest = max((each.size_bytes / each.time_s for each in of_kind), default=0.0)
+    if highest and row.time_s:
+        parts[LATENCY] = min(each.time_s for each in of_kind) / row.time_s
+        parts[BANDWIDTH] = row.size_bytes / row.time_s / highest
+    ratios = [1.0, *(change.ratio.value for change in changes)]
+    more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
+    less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
+    return HostEffect(max(min(ratios), less), min(max(ratios), longer))
+
+
+def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
+    batches = (batch for measurement in run.measurements for batch in measurement.batches)
+    launches = collect((b.launch, value) for b in batches if (value := figure.of_batch(b)))
+    return [log(median(sorted(values))) for values in launches.values()]
