@@ -40,7 +40,7 @@ _DTYPES = {
 }  # fmt: skip
 """c10's and C++'s names of element types that are not torch's, in lower case."""
 _KERNEL_OP = re.compile(r"_(SumPostDiv|PreMulSum|Sum|Prod|MinMax|Min|Max)(?:_|$|\()")
-_REDUCE_OPS = {"Sum": "sum", "Prod": "product", "Min": "min", "Max": "max", "SumPostDiv": "avg"}
+_REDUCE_OPS = {"Sum": "sum", "Prod": "prod", "Min": "min", "Max": "max", "SumPostDiv": "avg"}
 """The reduction in the name of NCCL's kernels. PreMulSum is avg or premul_sum, so neither is
 said."""
 
