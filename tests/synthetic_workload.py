@@ -47,7 +47,7 @@ MIB = 1 << 20
 
 
 def plan_of(workload: Workload, ranks: int | None = None, **values: Any) -> Plan:
-    fitted = prepare_replay(workload, ranks, SHRINK).workload
+    fitted, _ = prepare_replay(workload, ranks, SHRINK)
     facts = {"backend": "gloo", "device": "cpu", "world_size": fitted.world_size}
     return make_replay_plan(fitted, facts | values)
 

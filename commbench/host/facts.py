@@ -145,15 +145,15 @@ def find_busiest(before: Processes, after: Processes, elapsed_s: float) -> tuple
 def read_facts(host: Path = procfs.HOST) -> HostFacts:
     """Read everything that can be found; takes a little more than WATCH_S."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    limit = procfs.read_cpu_limit(host)
+    cpu_limit, throttled_share = procfs.read_cpu_limit(host)
     own = host_facts()
     known: dict[str, Any] = {
         **{name: own[name] or None for name in ("host", "machine", "kernel", "processor")},
         "cores": usable,
         "host_cores": os.sysconf("SC_NPROCESSORS_ONLN"),
-        "cpu_limit": limit.cores,
+        "cpu_limit": cpu_limit,
         "clock_read_s": measure_clock(time.perf_counter_ns),
-        "throttled_share": limit.throttled_share,
+        "throttled_share": throttled_share,
         "load": os.getloadavg(),
     }
     known |= _read_processors(host, usable) | _read_scheduler(host)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.host import procfs
-from commbench.host.gpus import MOST_NVLINKS, SWITCH, Gpu, NvmlGpu, read_driver, read_gpus
+from commbench.host.gpus import MOST_NVLINKS, SWITCH, Gpu, NvmlGpu, call, load, read_gpus
 
 MOMENTARY = (
     "near_cores", "link_speed", "ecc_errors", "clock_mhz", "temperature_c", "throttle_reasons",
@@ -167,10 +167,12 @@ def acs_control(config: bytes) -> int | None:
 
 
 def _read_driver(host: Path) -> str | None:
-    """The version of NVIDIA's driver as the kernel shows it."""
+    """The version of NVIDIA's driver as the kernel shows it, else as NVML knows it of this host."""
     text = procfs.read_text(host / "proc/driver/nvidia/version") or ""
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
-    return found[1] if found else read_driver() if host == procfs.HOST else None
+    if not found and host == procfs.HOST and (nvml := load()):
+        return call(nvml, "nvmlSystemGetDriverVersion")  # type: ignore[no-any-return]
+    return found[1] if found else None
 
 
 def _read_gpudirect(host: Path) -> bool:

@@ -112,13 +112,6 @@ def short_address(bus_id: str | bytes) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-def read_driver() -> str | None:
-    """The version of NVIDIA's driver."""
-    nvml = load()
-    version: str | None = call(nvml, "nvmlSystemGetDriverVersion") if nvml else None
-    return version
-
-
 def call(nvml: Any, function: str, *arguments: Any) -> Any:
     """What a function of NVML returns; None where it is missing or refuses."""
     found: Callable[..., Any] | None = getattr(nvml, function, None)

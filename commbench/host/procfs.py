@@ -116,22 +116,15 @@ MEMORY = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 """Files of a group with its limit and its use in bytes, in version 2 and 1."""
 
 
-class CgroupLimit(NamedTuple):
-    """The tightest processor limit of the group and those above it."""
-
-    cores: float | None
-    """Processors' time per period; None: no limit was found."""
-    throttled_share: float | None
-    """Share of the periods so far in which the group had used up its time."""
-
-
-def read_cpu_limit(host: Path = HOST) -> CgroupLimit:
-    """The processor limit of this process."""
+def read_cpu_limit(host: Path) -> tuple[float | None, float | None]:
+    """The tightest processor limit of this process's group and those above it: processors' time per
+    period, None without a limit; and the share of the periods so far in which the group had used up
+    its time."""
     groups = list(find_groups("cpu", host))
     limits = [limit for group in groups if (limit := _cpu_limit(group)) is not None]
     statistics = [read_statistics(group / "cpu.stat") for group in groups]
     shares = [s.get("nr_throttled", 0) / s["nr_periods"] for s in statistics if s.get("nr_periods")]
-    return CgroupLimit(min(limits, default=None), max(shares, default=None))
+    return min(limits, default=None), max(shares, default=None)
 
 
 def read_free_bytes(host: Path = HOST) -> int | None:

@@ -34,12 +34,13 @@ class CallForm(NamedTuple):
     summary: str
     calls: str
     """What is timed, for the table of `commbench ops`; `call` is the operation's own function."""
-    run: Callable[[Callable[..., Any], Any, Any], object]
+    run: Callable[[Callable[..., Any], Any, Any], object] = lambda call, dist, b: call(dist, b)
     """`run(call, torch.distributed, buffers)` makes the operation's calls once and waits for
     them."""
     start: Callable[[Callable[..., Any], Any, Any], Any] | None = None
     """`start(call, torch.distributed, buffers)` only starts the calls and returns what `wait()` is
-    called on. None: they follow one another, so they cannot all be started at once."""
+    called on. None for a reference, whose call has async_op, and where the calls follow one
+    another, so that they cannot all be started at once."""
     one: bool = True
     """Whether it takes one tensor."""
     several: bool = False
@@ -84,13 +85,6 @@ class CallForm(NamedTuple):
         return self.one if tensors == ONE_TENSOR else self.several
 
 
-_DIRECT = (
-    lambda call, dist, b: call(dist, b),
-    lambda call, dist, b: call(dist, b, async_op=True),
-)  # fmt: skip
-"""Makes the call and waits; only starts it."""
-
-
 def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     return Works([call(dist, part, async_op=True) for part in b.tensors])
 
@@ -117,11 +111,6 @@ def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
     b.copy_out()
 
 
-def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> Works:
-    b.copy_in()
-    return Works([call(dist, b.flat, async_op=True)], b.copy_out)
-
-
 def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
     transfers = []
     for peer in range(b.ranks):
@@ -145,11 +134,10 @@ def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: 
 
 CALL_FORMS = by_name(
     CallForm(
-        DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
-        is_reference=True,
+        DIRECT, "the operation's own call, of one tensor", "call", is_reference=True,
     ),
     CallForm(
-        "flat", "one call of all bytes in one tensor, no copies", "call", *_DIRECT, one=False,
+        "flat", "one call of all bytes in one tensor, no copies", "call", one=False,
         several=True, is_reference=True,
     ),
     CallForm(
@@ -168,8 +156,7 @@ CALL_FORMS = by_name(
     ),
     CallForm(
         "flat_copy", "copies into one tensor, one call, copies back",
-        "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
-        has_flat=True,
+        "copies, call, copies", _flat_copy, one=False, several=True, has_flat=True,
     ),
     *(
         CallForm(

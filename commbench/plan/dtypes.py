@@ -43,14 +43,15 @@ DTYPES = by_name(
     Dtype("bool", 1, "bool", 1),
 )
 
-_NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}
+DTYPE_NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}
+"""torch's names by all names."""
 
 
 def find_dtype(name: str) -> Dtype:
     """The dtype of that name or alias; UsageError if there is none."""
-    if name.lower() not in _NAMES:
+    if name.lower() not in DTYPE_NAMES:
         raise name_error("dtype", name, list(DTYPES))
-    return DTYPES[_NAMES[name.lower()]]
+    return DTYPES[DTYPE_NAMES[name.lower()]]
 
 
 INTEGERS = ("int", "uint")

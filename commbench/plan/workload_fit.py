@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES
@@ -20,12 +20,8 @@ FIT_CHOICES = (REFUSE, SHRINK)
 EVERY_STEP = "all"
 
 
-class Fitted(NamedTuple):
-    """A workload for another number of ranks."""
-
-    workload: Workload
-    changes: tuple[str, ...]
-    """What was changed, in sentences; empty where nothing was."""
+Fitted: TypeAlias = tuple[Workload, tuple[str, ...]]
+"""A workload that was changed, and what was, in sentences; empty where nothing was."""
 
 
 def prepare_replay(
@@ -57,7 +53,7 @@ def prepare_replay(
             )
     for step in fitted.steps:
         match_calls(fitted, step)
-    return Fitted(fitted, (*completions, *changes))
+    return fitted, (*completions, *changes)
 
 
 def _with_used_groups(workload: Workload) -> Workload:
@@ -98,7 +94,7 @@ def _complete(workload: Workload) -> Fitted:
                 calls.append(None if why else _complete_call(call, changes))
             programs.append(program._replace(calls=_keep(program.calls, calls)))
         steps.append(step._replace(programs=tuple(programs)))
-    return Fitted(known._replace(steps=tuple(steps)), _texts(changes))
+    return known._replace(steps=tuple(steps)), _texts(changes)
 
 
 def _texts(changes: Counter[str]) -> tuple[str, ...]:
@@ -186,7 +182,7 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
     """The workload for so many ranks. Raises UsageError where it has more ranks and `fit` is
     REFUSE, where it has fewer ranks, and where no call is left."""
     if workload.world_size == ranks:
-        return Fitted(workload, ())
+        return workload, ()
     if workload.world_size < ranks or fit == REFUSE:
         of = format_count(workload.world_size, "rank")
         shrink = f", or write --fit shrink to keep the first {ranks}"
@@ -215,7 +211,7 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
         before, after = _sizes(groups), _sizes(kept[name])
         if before != after and after != "1":
             changes.append(f"groups of {name} have {after} ranks instead of {before}; S is kept")
-    return Fitted(shrunk, (*changes, *_texts(left_out)))
+    return shrunk, (*changes, *_texts(left_out))
 
 
 def _sizes(groups: tuple[tuple[int, ...], ...]) -> str:

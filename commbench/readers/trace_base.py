@@ -9,7 +9,7 @@ from contextlib import suppress
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-from commbench.plan.dtypes import DTYPES
+from commbench.plan.dtypes import DTYPE_NAMES, DTYPES
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import LONGEST_S, MOST_RANKS, RECV, SEND, Call
 from commbench.readers.trace_source import Source
@@ -33,14 +33,10 @@ _ADDED = re.compile(
 NO_CALL = {"wait", "init", "initialize", "startcoalescing", "endcoalescing", "coalesced"}
 """What torch records under `record_param_comms` that is no call of an operation."""
 
-_DTYPES = {
-    "float": "float32", "double": "float64", "half": "float16", "long": "int64",
-    "long int": "int64", "int": "int32", "short": "int16", "short int": "int16", "byte": "uint8",
-    "unsigned char": "uint8", "char": "int8", "signed char": "int8",
-}  # fmt: skip
-"""c10's and C++'s names of element types that are not torch's, in lower case."""
+_CPP = {"long int": "long", "short int": "short", "unsigned char": "byte", "signed char": "char"}
+"""C++'s names of element types by those that torch has, too."""
 _KERNEL_OP = re.compile(r"_(SumPostDiv|PreMulSum|Sum|Prod|MinMax|Min|Max)(?:_|$|\()")
-_REDUCE_OPS = {"Sum": "sum", "Prod": "product", "Min": "min", "Max": "max", "SumPostDiv": "avg"}
+_REDUCE_OPS = {"Sum": "sum", "Prod": "prod", "Min": "min", "Max": "max", "SumPostDiv": "avg"}
 """The reduction in the name of NCCL's kernels. PreMulSum is avg or premul_sum, so neither is
 said."""
 
@@ -113,7 +109,7 @@ def find_operation_name(name: Any) -> str:
 def find_dtype_name(name: Any) -> str:
     """torch's name of an element type; empty for one that is not known."""
     text = str(name).lower().removeprefix("c10::")
-    return _DTYPES.get(text, text if text in DTYPES else "")
+    return DTYPE_NAMES.get(_CPP.get(text, text), "")
 
 
 def find_reduce_op(operation: str, kernel: str) -> str:

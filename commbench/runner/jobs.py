@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench import __version__
 from commbench.errors import UsageError, name_error
@@ -321,20 +321,6 @@ class KubernetesOptions(JobOptions):
         return render("preflight.sh.jinja", manifest=manifest.rstrip(), **values)
 
 
-class Operator(NamedTuple):
-    """An operator's resource that starts torchrun on several nodes."""
-
-    api_version: str
-    name: str
-    first_pod: str
-    """Labels of the pod of rank 0, after those with the job's name."""
-    job_label: str
-    needs: str
-    """What must be on the cluster."""
-    claim_modes: str
-    """Which access the claim has to allow."""
-
-
 def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
     """Names and quantities of `NAME=QUANTITY`; each name once."""
     rule = "write NAME=QUANTITY: cpu=32, memory=64Gi, amd.com/gpu=8, rdma/hca=1"
@@ -354,20 +340,23 @@ def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 KINDS = {
-    "trainjob": Operator(
-        api_version="trainer.kubeflow.org/v1alpha1",
-        name="TrainJob",
-        job_label="jobset.sigs.k8s.io/jobset-name",
-        first_pod="batch.kubernetes.io/job-completion-index=0",
-        needs="Kubeflow Trainer 2.2 or newer, the runtime below",
-        claim_modes="ReadWriteMany",
-    ),
-    "pytorchjob": Operator(
-        api_version="kubeflow.org/v1",
-        name="PyTorchJob",
-        job_label="training.kubeflow.org/job-name",
-        first_pod="training.kubeflow.org/replica-type=master",
-        needs="Kubeflow Training Operator 1.7 or newer",
-        claim_modes="ReadWriteOnce",
-    ),
+    "trainjob": {
+        "api_version": "trainer.kubeflow.org/v1alpha1",
+        "name": "TrainJob",
+        "job_label": "jobset.sigs.k8s.io/jobset-name",
+        "first_pod": "batch.kubernetes.io/job-completion-index=0",
+        "needs": "Kubeflow Trainer 2.2 or newer, the runtime below",
+        "claim_modes": "ReadWriteMany",
+    },
+    "pytorchjob": {
+        "api_version": "kubeflow.org/v1",
+        "name": "PyTorchJob",
+        "job_label": "training.kubeflow.org/job-name",
+        "first_pod": "training.kubeflow.org/replica-type=master",
+        "needs": "Kubeflow Training Operator 1.7 or newer",
+        "claim_modes": "ReadWriteOnce",
+    },
 }
+"""The resources of operators that start torchrun on several nodes, as the manifest's template takes
+them. `first_pod` are labels of the pod of rank 0, beside the `job_label` with the job's name;
+`needs` is what must be on the cluster, `claim_modes` the access that the claim has to allow."""

@@ -38,10 +38,10 @@ def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
     call, form = OPERATIONS[case.operation].call, case.call_form
     if OPERATIONS[case.operation].is_on_host:
         raise NotImplementedError(f"torch has no async_op for {case.operation}")
-    if form.start is None:
-        raise NotImplementedError(f"the calls of form {form.name} follow one another")
     if form.is_reference:
         return partial(call, dist, buffers, async_op=True)
+    if form.start is None:
+        raise NotImplementedError(f"the calls of form {form.name} follow one another")
     return partial(form.start, call, dist, buffers)
 
 

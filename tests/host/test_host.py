@@ -19,7 +19,7 @@ from commbench.host import environment, facts, procfs
 from commbench.host.cpu import FIELDS, UNKNOWN, CpuCounters
 from commbench.host.environment import NetworkInterface
 from commbench.host.gpu_system import gpu_facts
-from commbench.host.procfs import CgroupLimit, CpuTicks
+from commbench.host.procfs import CpuTicks
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.introduction import find_interface
 
@@ -59,19 +59,19 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("files", "limit"),
     [
-        ({}, CgroupLimit(None, None)),
-        (IN_GROUP_2 | {f"{OUTER}/cpu.max": "max 100000"}, CgroupLimit(None, None)),
+        ({}, (None, None)),
+        (IN_GROUP_2 | {f"{OUTER}/cpu.max": "max 100000"}, (None, None)),
         # The tightest of the group and those above it.
         (IN_GROUP_2 | {f"{INNER}/cpu.max": "400000 100000\n", f"{OUTER}/cpu.max": "250000 100000\n",
                        f"{OUTER}/cpu.stat": "usage_usec 5\nnr_periods 200\nnr_throttled 50\n"},
-         CgroupLimit(2.5, 0.25)),
+         (2.5, 0.25)),
         # Version 1, and a path that is not visible here.
-        (IN_GROUP_1 | PERIOD_1 | {f"{CPU_1}_quota_us": "150000\n"}, CgroupLimit(1.5, None)),
-        (IN_GROUP_1 | PERIOD_1 | {f"{CPU_1}_quota_us": "-1"}, CgroupLimit(None, None)),
+        (IN_GROUP_1 | PERIOD_1 | {f"{CPU_1}_quota_us": "150000\n"}, (1.5, None)),
+        (IN_GROUP_1 | PERIOD_1 | {f"{CPU_1}_quota_us": "-1"}, (None, None)),
     ],
 )  # fmt: skip
 def test_the_processor_limit_of_either_version(
-    files: dict[str, str], limit: CgroupLimit, tmp_path: Path
+    files: dict[str, str], limit: tuple[float | None, float | None], tmp_path: Path
 ) -> None:
     assert procfs.read_cpu_limit(lay(tmp_path, files)) == limit
 

@@ -126,7 +126,7 @@ def test_a_step_with_a_call_that_the_backend_lacks_is_unsupported_by_its_name() 
 def test_the_step_that_was_made_most_often_is_replayed_or_those_named() -> None:
     (step,) = TWO_RANKS.steps
     workload = TWO_RANKS._replace(steps=(step._replace(name="first", count=1), step))
-    names = [[s.name for s in prepare_replay(workload, None, steps=chosen).workload.steps]
+    names = [[s.name for s in prepare_replay(workload, None, steps=chosen)[0].steps]
              for chosen in ((), ("first",), ("all",))]  # fmt: skip
     assert names == [["train"], ["first"], ["first", "train"]]
     with pytest.raises(UsageError, match="unknown step 'frist'") as caught:
@@ -301,7 +301,7 @@ def test_a_large_layout_is_planned_on_few_ranks() -> None:
     plan = plan_of(large, 4)
     assert plan.world_size == 4
     assert {case.status for case in plan.cases()} == {"ready"}
-    assert any("groups of dp" in note for note in prepare_replay(large, 4, SHRINK).changes)
+    assert any("groups of dp" in note for note in prepare_replay(large, 4, SHRINK)[1])
 
 
 # Ranks that make other calls, wait for one another, or are too many

@@ -68,7 +68,8 @@ for case in cases:
         said["wrong" if found.wrong else "right"].append(case.name)
     if is_small and ranks > 2:
         continue  # the larger size is started and waited for
-    if case.call_form.start and not OPERATIONS[case.operation].is_on_host:
+    is_started = case.call_form.is_reference or case.call_form.start
+    if is_started and not OPERATIONS[case.operation].is_on_host:
         found = verify(case, buffers, case.index + 1, started(case, buffers), Device())
         said["wrong" if found.wrong else "started"].append(case.name)
 

@@ -311,9 +311,10 @@ def with_calls(workload: Workload, change: Callable[[int, Call], Call]) -> Workl
 def seconds_of(workload: Workload) -> float | None:
     """How long the step takes where each call takes a second, and those of a stream follow one
     another; UsageError where ranks make other calls or wait forever, None where streams do."""
-    fitted = prepare_replay(with_calls(workload, lambda _, call: call._replace(time_s=1.0)), None)
-    assert fitted.changes == ()
-    return calls_only_s(fitted.workload, fitted.workload.steps[0])
+    timed = with_calls(workload, lambda _, call: call._replace(time_s=1.0))
+    fitted, changes = prepare_replay(timed, None)
+    assert changes == ()
+    return calls_only_s(fitted, fitted.steps[0])
 
 
 WORKLOADS = {

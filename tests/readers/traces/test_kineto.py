@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import real_trace
 
+from commbench.plan.dtypes import REDUCE_OPS
 from commbench.plan.workload import UNKNOWN_GROUP, Call
 from commbench.readers.trace_base import RankTrace
 from commbench.readers.trace_formats import read_trace
@@ -319,11 +320,13 @@ def test_names_of_torch_and_nccl_are_commbenchs(name: str, operation: str, tmp_p
 @pytest.mark.parametrize(
     ("kernel", "reduce_op"),
     [("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "sum"),
+     ("ncclDevKernel_AllReduce_Prod_f32_RING_LL(x)", "prod"),
      ("ncclKernel_AllReduce_RING_LL_Max_f", "max"), ("ncclKernel_Broadcast_RING_LL_Sum_f", "")],
 )  # fmt: skip
 def test_a_kernels_name_tells_the_reduction(kernel: str, reduce_op: str, tmp_path: Path) -> None:
     (call,) = read_all(tmp_path, event(kernel, 10, {}, cat="kernel")).calls
     assert call.reduce_op == reduce_op
+    assert reduce_op in ("", *REDUCE_OPS)  # else the file of the workload could not be read again
 
 
 def groups_of_threads(
