@@ -59,7 +59,7 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
     assert ended.code == 0
     assert "p has predictions, not measurements" in " ".join(ended.out.split())
     assert "all_reduce across hosts: double binary tree" in ended.out
-    assert "latency 70.0 us (" in ended.out
+    assert "latency 70.0 (" in ended.out
     first, again = (
         list(csv.DictReader(commbench("model", "predict", name, *ranks).out.splitlines()))
         for name in ("machine.json", "again.json")
