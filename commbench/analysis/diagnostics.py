@@ -295,6 +295,11 @@ def _has_core(row: ResultRow) -> bool:
     return row.queued_share is not None and row.queued_share <= MOST_QUEUED / 2
 
 
+def _realtime_wait(row: ResultRow) -> float | None:
+    """The part of the time that ranks waited in a mode in which they should hardly wait."""
+    return row.queued_share if row.header.plan.cpu_mode == "realtime" else None
+
+
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("above_link", figures.above_link, 1.005),
     _named("unread_variables", figures.unread_variables),
@@ -314,6 +319,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", QUEUED, is_enough=_has_core,
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
+    _diagnostic("waits", _realtime_wait, 0.30, "too_few_cores", "throttled", QUEUED),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
     *(_diagnostic(
         name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,

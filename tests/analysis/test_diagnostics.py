@@ -189,6 +189,11 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "gpu_clocks": (at_clocks, 0.099, 0.101),
     "stalls": (stalled, 0.050, 0.052),
     "queued": (lambda share: clean(*steady(queued_s=share * 0.1)), 0.399, 0.401),
+    "waits": (
+        lambda share: clean(*steady(queued_s=share * 0.1), cpu_mode="realtime"),
+        0.299,
+        0.301,
+    ),
     "drift": (drifting, 0.099, 0.101),
     "launches": (launched, 0.049, 0.051),
     "rounds": (in_rounds, 0.049, 0.051),
@@ -229,8 +234,8 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     # No link was named, no rank computed, no memory was symmetric, and nothing was queued on a
     # device, nor was the state of one known.
     assert unknown == [
-        "above_link", "overlap_cores", "not_symmetric", "gpu_throttled", "gpu_clocks", "drift",
-        "launches", "rounds", "bimodal", "launch_bound",
+        "above_link", "overlap_cores", "not_symmetric", "gpu_throttled", "gpu_clocks", "waits",
+        "drift", "launches", "rounds", "bimodal", "launch_bound",
     ]  # fmt: skip
 
 
