@@ -114,7 +114,7 @@ def make_folder(folder: Path) -> Path:
         folder.mkdir(exist_ok=True)
     except (FileExistsError, FileNotFoundError, NotADirectoryError):
         file = next(path for path in (folder, *folder.parents) if path_exists(path))
-        if file == folder.parent:
+        if file == folder.parent and is_folder(file):
             raise RecordsError(f"no folder can be made in {file}", "choose another") from None
         if is_folder(file):
             raise RecordsError(f"there is no folder {folder.parent}", MAKE_FIRST) from None

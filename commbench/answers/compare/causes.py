@@ -166,8 +166,8 @@ def clearer(
     more = options.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
-    how = "in turns" if len(commands) == 1 else "one after the other"
-    how = f"continue both, {how}: {', then '.join(commands)}."
+    how = " in turns" if len(commands) == 1 else ", one after the other"
+    how = f"continue both{how}: {', then '.join(commands)}."
     if limit is None:
         shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
         if not shown or None in shown:

@@ -269,7 +269,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     why = "5 of 6 earlier runs count: 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
     assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
-    assert "do not count. Use an idle host" in advice(gate)[0]
+    assert "do not count. Use an idle host" in advice(gate)[1]
 
 
 def test_rows_on_a_level_hold_together_with_the_degrees_of_its_few_runs(history: History) -> None:
