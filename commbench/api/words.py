@@ -22,7 +22,7 @@ _COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})
 _GIVEN = re.compile(r" --([a-z-]+)(?:[ =]('[^']*'|[^ '-][^ ]*))?")
 _OPTION = re.compile(
     r"""(?P<command>`[^`-][^`]*`|\bcommbench\ [a-z]+\ .*)
-    | (?P<verb>\b(?:write|give|add|leave\ out|did\ you\ mean|:)\ )?
+    | (?P<verb>\b(?:write|give|add|or|try|leave\ out|did\ you\ mean|:)\ )?
       (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]*)
       (?:(?P<named>(?=\ cannot\ be\ ))
         |[ =](?P<value>'[^']*'|\[[^]]*\]|[A-Z]{2,}\b|-?[\w.]*\w(?:[:+,/=.-]*\w)*%?))?""",
