@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
 from operator import mul
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
@@ -56,7 +56,8 @@ class Interference(NamedTuple):
     """Share of the iterations that are stalled."""
     queued_share: float | None
     """The part of a batch's time, at most 1, for which a thread of its worst rank waited for a
-    processor: the mean over batches, weighted by iterations, so that no long stall decides it."""
+    processor: the mean over batches, weighted by iterations, so that no long stall decides it; each
+    launch weighs the same."""
     switches_per_iteration: float | None
     throttled_share: float | None
     stolen_share: float | None
@@ -83,12 +84,15 @@ def find_interference(
         return [] if None in values else sorted(values)
 
     def share(field: str) -> float | None:
-        """The mean part of a batch's time, weighted by iterations."""
+        """The mean part of a batch's time, weighted by iterations; each launch weighs the same."""
         if not known(field) or not elapsed or not iterations:
             return None
-        pairs = zip(lengths, batches, strict=True)
-        parts = (n * min(1.0, getattr(b, field) / b.elapsed_s) for n, b in pairs if b.elapsed_s)
-        return float(sum(parts)) / iterations
+        pairs = ((n, b) for n, b in zip(lengths, batches, strict=True) if n and b.elapsed_s)
+        parts = ((b.launch, (n, min(1.0, getattr(b, field) / b.elapsed_s))) for n, b in pairs)
+        own = [
+            sum(n * part for n, part in o) / sum(n for n, _ in o) for o in collect(parts).values()
+        ]
+        return fmean(own) if own else None
 
     return Interference(
         calls=batches[0].calls if batches else None,

@@ -207,6 +207,8 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_CROWDED}."
     if header is None or is_in_process(header) or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
+    if header.plan.cpu_mode == "realtime":
+        return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
     return busy_hint(may_use_realtime(header))
 
 

@@ -30,7 +30,7 @@ from commbench.errors import UsageError
 from commbench.launch.launchers import torchrun_line
 from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, resume_command
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, resume_command
 from commbench.results.schema import RunHeader, is_in_process
 from commbench.runner.option import as_label
 from commbench.runner.planning import node_config
@@ -259,10 +259,14 @@ def journals_section(files: Mapping[str, Path]) -> doc.Section:
 
 
 def find_files(runs: NamedRuns) -> dict[str, Path]:
-    """The file that each run was read from."""
-    files = {}
+    """The file that each run was read from; of a setting of a sweep, those of its rounds."""
+    files: dict[str, Path] = {}
     for name, run in runs.items():
         path = Path(run.path)
+        if holds_rounds(path):
+            rounds = sorted(path.glob(f"*/{JOURNAL}"))
+            files |= {f"{name} {each.parent.name}": each for each in rounds}
+            continue
         inside = [path / JOURNAL, path / RESULTS_CSV] if is_folder(path) else [path]
         files[name] = next((file for file in inside if file.is_file()), inside[0])
     return files

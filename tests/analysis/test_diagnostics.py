@@ -334,7 +334,7 @@ USE_CORES = "Use an idle host, with a core for each rank."
         ([clean()], TRY_REALTIME),
         ([clean(), clean(launches=3)], TRY_REALTIME),
         ([clean(cpu_mode="realtime")],
-         "Use an idle host, or another --cpu-mode; `commbench doctor` tries every mode."),
+         "Use an idle host: interrupts, or other programs with realtime priority, had the cores."),
         ([crowded(1.5)], "Give each rank a core."),
         ([clean(overlap=("none", "matmul:8x8x8"))],
          "Use an idle host, with two cores for each rank, which --overlap needs."),

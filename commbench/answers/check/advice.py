@@ -125,7 +125,7 @@ def _after_failure(gate: GateResult) -> list[str]:
     levels, found = gate.baseline and gate.baseline.levels, gate.comparison
     is_slower = bool(found and not found.a.absent and worst and worst.estimate)
     in_turns = bool(found and found.are_in_turns)
-    waited = bool(found and causes.turns_that_waited(found))
+    waited = bool(found and causes.launches_that_waited(found))
     of_level = bool(levels is not None and worst and worst.estimate)
     is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {

@@ -3,6 +3,7 @@ clearer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil, floor
 
@@ -47,11 +48,12 @@ def known_causes(found: Comparison) -> list[str]:
     ]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
     waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
+    changed = found.is_slower or found.is_faster
     is_apart = any(row.runs and {run.turns for run in row.runs} == {1} for row in rows)
     on_cpus = all(run.header and run.header.plan.device == "cpu" for run in (found.a, found.b))
-    if is_apart and on_cpus and not likely and found.tolerance and found.is_slower:
+    if is_apart and on_cpus and not likely and found.tolerance and changed:
         causes.append("They did not run in turns: what the host did in between may be the cause.")
-    waited = waited or turns_that_waited(found) or [*_longer_waits(found, rows, a, b)]
+    waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     word = "round" if holds_rounds(found.b.path) else "launch"
     left_out = left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
     return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
@@ -92,13 +94,13 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
             )
 
 
-def turns_that_waited(found: Comparison) -> list[str]:
-    """In which of the launches in turns ranks waited for a core."""
-    pairs = [row.samples for row in found.rows if row.samples and row.in_turns]
-    own = {
-        f"of {name}": {n for pair in pairs for n in diagnostics.waited_launches(pair[side])}
-        for side, name in enumerate(distinct_names([found.a, found.b]))
-    }
+def launches_that_waited(found: Comparison) -> list[str]:
+    """In which launches ranks waited for a core, in half of the rows or more."""
+    pairs = [row.samples for row in found.rows if row.samples]
+    own = {}
+    for side, name in enumerate(distinct_names([found.a, found.b])):
+        every = Counter(n for pair in pairs for n in diagnostics.waited_launches(pair[side]))
+        own[f"of {name}"] = {n for n, rows in every.items() if 2 * rows >= len(pairs)}
     return waited_at("launch", "launches", own, "ratios")
 
 
@@ -182,7 +184,9 @@ def clearer(
     word = "rounds" if holds_rounds(found.b.path) else "launches"
     if decision := _of_limit(limit, known, f"{number} {word}"):
         turns = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
-        return f"{decision} Or measure both again {turns}on a quiet host (`commbench doctor`)."
+        mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
+        again = f"{turns}on a quiet host (`commbench doctor`){mode}"
+        return f"{decision} Or measure both again {again}."
     return f"More {word} decide this limit, if they differ as these do and B/A stays: {how}"
 
 

@@ -28,7 +28,7 @@ from commbench.errors import UsageError
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, resume_command
 from commbench.results.schema import Run, is_imported
-from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, collect
+from commbench.stats import CHANGED, FASTER, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, collect
 from commbench.units import scaled
 from commbench.views.formats import Result, fields_of
 
@@ -170,8 +170,16 @@ class Comparison(Result, view="answers.compare.document"):
     @property
     def is_slower(self) -> bool:
         """Whether B is slower in any row or range of sizes: with 95 % for all together."""
-        of_ranges = any(pooled.verdict == SLOWER for pooled in self.pooled)
-        return of_ranges or bool(self.confirmed(SLOWER))
+        return self._has(SLOWER)
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether B is faster in any row or range of sizes, likewise."""
+        return self._has(FASTER)
+
+    def _has(self, verdict: str) -> bool:
+        of_ranges = any(pooled.verdict == verdict for pooled in self.pooled)
+        return of_ranges or bool(self.confirmed(verdict))
 
     @property
     def are_in_turns(self) -> bool:

@@ -22,7 +22,8 @@ FEWEST_TURNS = 3
 
 class LeftOut(NamedTuple):
     """A launch in turns that does not count: ranks of one run waited for a core far longer than in
-    its other launches, and those of another did not. So the host was not the same for both."""
+    its other launches, or far shorter, and those of another did not. So the host was not the same
+    for both."""
 
     launch: int
     """Counted from 1."""
@@ -45,7 +46,7 @@ def find_left_out(runs: Sequence[Run]) -> tuple[LeftOut, ...]:
     for launch in launches:
         more = [own.get(launch, each) - each for own, each in zip(shares, usual, strict=True)]
         if max(more) - min(more) >= LONGER:  # where all wait alike, their ratio is right
-            run = more.index(max(more))
+            run = max(range(len(more)), key=lambda n: abs(more[n]))
             found.append(LeftOut(launch, run, shares[run].get(launch, usual[run]), usual[run]))
     is_one_mode = len({run.header.plan.cpu_mode for run in runs}) == 1
     are_few = 3 * len(found) <= len(launches) and len(launches) - len(found) >= FEWEST_TURNS

@@ -60,7 +60,7 @@ class Level(NamedTuple):
     least_step: float | None
     """See Fit."""
     end: int
-    """The place of the first run after those of the level: it and later ones are slower."""
+    """The place of the first run of what is slower now: of the last segment, or after the level."""
     known: int
     """The runs of which the deviation is known, those of other levels among them."""
     is_slower: bool = False
@@ -109,12 +109,14 @@ def find_baseline(
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, alpha)
         levels[key] = level
-        usual = points[level.end - level.runs : level.end]
+        far = steps.JUMP * level.deviation
+        usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
         rows.append(_baseline_row(cases[key], level, usual))
         later = points[level.end :]
         now = median(sorted(point.time.value for point in later)) if later else 0.0
-        # Not where the last one is as fast as usual again.
-        if later and later[-1].time.value > sqrt(level.time * now):
+        # Not where the last one, or this run, is as fast as usual again.
+        last = [later[-1].time, cases[key].time or later[-1].time] if later else []
+        if later and min(time.value for time in last) > sqrt(level.time * now):
             slower.append((later, now / level.time))
             levels[key] = level._replace(is_slower=True)
     notes = []
@@ -130,7 +132,8 @@ def find_baseline(
             f"{format_count(missing, 'row')} on {system.name}. Runs whose ranks waited for a core "
             "do not count."
         )
-    number = span(str, [sum(p.counts for p in each.points) for each in few] or [0])
+    counts = [sum(point.counts for point in each.points) for each in few]
+    number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     absent = f"{number} of {steps.FEWEST} earlier runs count"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
@@ -199,25 +202,39 @@ def find_level(
             if not level or last - first + 1 < steps.STEADY:
                 level = Estimate(exp(level_of_few(logs[own[0] : own[1] + 1], noise)))
             segments.append(steps.Segment(*own, level))
-    base = min((part for part in segments if part.first >= accepted), key=attrgetter("level.value"))
-    slow = steps.slow_end(logs[base.first :])[0] if base == segments[-1] else 0
+    deviation, degrees = single_points(logs, segments)
+    base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
+    slow = steps.slow_end(logs[base[-1].first :])[0] if base[-1] == segments[-1] else 0
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
-    deviation, degrees = single_points(logs, segments)
+    runs = sum(part.number for part in base)
+    time = exp(sum(part.number * log(part.level.value) for part in base if part.level) / runs)
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
-    assert base.level
-    return Level(
-        base.level.value, base.number, deviation, degrees, usual, more, least, base.last + 1,
-        len(times),
-    )  # fmt: skip
+    end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
+    return Level(time, runs, deviation, degrees, usual, more, least, end, len(times))
+
+
+def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[steps.Segment]:
+    """The segment with the lowest level, and those whose level is as low but for noise: a slowdown
+    between them has ended."""
+    low = min(segments, key=attrgetter("level.value"))
+
+    def is_low(part: steps.Segment) -> bool:
+        assert part.level and low.level
+        error = deviation * sqrt(1 / part.number + 1 / low.number)
+        return log(part.level.value / low.level.value) <= max(Z * error, log(1 + TOLERANCE))
+
+    return [*filter(is_low, segments)]
 
 
 def level_of_few(logs: Sequence[float], noise: float) -> float:
     """The logarithm of a level of fewer than STEADY runs, one of which may be an outlier: the mean
     of those that are near their median; of an even number, near the lower one of the middle two."""
     middle = sorted(logs)[(len(logs) - 1) // 2]
-    return fmean(each for each in logs if abs(each - middle) <= steps.JUMP * noise)
+    away = sorted(abs(each - middle) for each in logs)
+    usual = min(noise, max(2 * away[len(away) // 2], steps.LEAST_NOISE))
+    return fmean(each for each in logs if abs(each - middle) <= steps.JUMP * usual)
 
 
 def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> tuple[float, int]:

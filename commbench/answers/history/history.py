@@ -263,13 +263,14 @@ def fit_series(
 def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
     """The steps of a series; and how many of its last points are as fast again as before the last
     step, where that is a slowdown which shows without them."""
-    for back in range(1, SHORTEST if len(times) > FEWEST else 1):
-        if times[-back - 1].value < (1 + tolerance) * max(time.value for time in times[-back:]):
+    for back in range(SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
+        before, last = times[-back - 1].value, max(time.value for time in times[-back:])
+        if before < (1 + tolerance) * last:
             continue  # the one before them is as fast: no need to try
         fit = find_steps(times[:-back], alpha, tolerance)
         if fit.steps and fit.steps[-1].ratio.value > 1:
             old, new = (part.level.value for part in fit.segments[-2:] if part.level)
-            if max(time.value for time in times[-back:]) < sqrt(old * new):
+            if last < sqrt(old * new) < before:
                 return fit, back
     return find_steps(times, alpha, tolerance), 0
 

@@ -140,10 +140,14 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     width = CLIP * noise.deviation
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
-    parts = pairwise([0, *cuts, number])
-    found = [first + at for first, end in parts for at in _slow_part(values[first:end], alpha / 2)]
-    if found:  # what is slow there had counted as noise
+    known = len(cuts)
+    while found := [
+        first + at
+        for first, end in pairwise([0, *cuts, number])
+        for at in _slow_part(values[first:end], alpha / 2)
+    ]:
         cuts = sorted([*cuts, *found])
+    if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
         width, weights = CLIP * noise.deviation, _weights(series, noise)
         sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
@@ -267,7 +271,8 @@ def _slowest(
     variance = squares / (number - 2) * number / (later[best] * (number - later[best]))
     if is_correlated:  # without its bias, and as large as chance may hide
         found = float(rest[1:] @ rest[:-1]) / squares
-        found = min(max(found + (1 + 3 * found) / number + 1.75 / sqrt(number), 0.0), 0.9)
+        found += (1 + 3 * found) / number + 1.75 / sqrt(number)
+        found = min(max(found, 0.0), most_correlated(number))
         variance *= (1 + found) / (1 - found)
     limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(first)), number - 2)
     if slow - other <= limit * sqrt(variance):
