@@ -321,6 +321,13 @@ def test_that_ranks_waited_in_that_launch_is_named(
     assert waited_launches(row.measurement) == waited
 
 
+def test_each_launch_weighs_the_same_in_the_part_of_the_time_that_ranks_waited() -> None:
+    """A launch that is disturbed makes fewer calls in the same time."""
+    calm = batches(*[[MS] * 90] * 2, elapsed_s=0.1, queued_s=0.0, launch=0)
+    slow = batches(*[[9 * MS] * 10] * 2, elapsed_s=0.1, queued_s=0.06, launch=1)
+    assert clean(*calm, *slow, launches=2).queued_share == pytest.approx(0.3)
+
+
 TRY_REALTIME = (
     "Use an idle host, or --cpu-mode realtime (root or CAP_SYS_NICE); `commbench doctor` tries "
     "every mode."

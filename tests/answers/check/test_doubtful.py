@@ -4,6 +4,7 @@ source alike, it does not pass."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,21 @@ def test_what_only_one_side_waits_for_in_turns_is_its_own(
 
 def warned(gate: GateResult) -> list[tuple[str, str]]:
     return [(warning["run"], warning["name"]) for warning in as_json(gate)["warnings"]]
+
+
+@pytest.mark.parametrize(("queued_old_s", "verdict"), [(0.45, "undecided"), (0.3, "slower")])
+def test_two_cpu_modes_have_no_verdict_where_ranks_of_both_waited(
+    queued_old_s: float, verdict: str
+) -> None:
+    def side(label: str, seconds: float, queued_s: float, began: str, mode: str) -> Run:
+        samples = [steady(seconds, 24)] * 3
+        run = in_memory(label, samples, launches=4, elapsed_s=1.0, queued_s=queued_s)
+        asked = replace(run.header.plan, cpu_mode=mode)
+        return run._replace(starts=tuple(began), header=run.header._replace(plan=asked))
+
+    old = side("old", 1e-4, queued_old_s, "aceg", "plain")
+    compared = cb.compare(old, side("new", 3e-4, 0.6, "bdfh", "quiet"), force=True)
+    assert {row.verdict for row in compared.rows} == {verdict}
 
 
 def test_the_warnings_of_both_runs_are_told() -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from history_writer import RUNS, STEP, fill, made_run, noise
 from synthetic import synthetic_run
@@ -16,7 +17,8 @@ from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import document, verdict
 from commbench.answers.compare.ratio import hold_together
-from commbench.answers.history.baseline import find_baseline
+from commbench.answers.history import steps
+from commbench.answers.history.baseline import find_baseline, level_of_few
 from commbench.answers.history.history import find_trend
 from commbench.answers.history.store import History
 from commbench.errors import RecordsError, UsageError
@@ -200,6 +202,30 @@ def test_runs_that_are_fast_again_are_not_called_slower(history: History) -> Non
     fill(history, lambda day: 1.3 if 14 <= day < 17 else 1.0, number=18)
     gate = check(history, made_run(18, 1.3))
     assert gate.outcome == "fail" and "since then" not in gate.text()
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_runs_after_a_slowdown_that_ended_are_usual_too(history: History) -> None:
+    fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.0, number=16)
+    gate = check(history, made_run(16, 1.0))
+    assert verdict(gate).startswith("PASS against 12 earlier runs: ")
+    assert "since then" not in gate.text()
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_what_is_slower_now_is_told_from_its_own_begin(history: History) -> None:
+    fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.1 if day >= 10 else 1.0, number=18)
+    text = " ".join(check(history, made_run(18, 1.1)).text().split())
+    told = r"before run 11 .* since then 5 rows took 1\.\d+( to 1\.\d+)? times as long in 8 runs"
+    assert re.search(told, text)
+    assert "`commbench history accept 11 --db" in text
+
+
+@pytest.mark.parametrize("outlier", [1.5, 2.2, 8.0])
+def test_one_slow_run_of_seven_does_not_move_the_level(outlier: float) -> None:
+    logs = [math.log(t) for t in (110.0, 107.0, 109.0, 106.0, 114.0, 108.0, 108.0 * outlier)]
+    level = math.exp(level_of_few(logs, steps.estimate_noise(np.array(logs)).deviation))
+    assert 107 < level < 111
 
 
 def test_a_run_that_was_killed_before_its_first_row_fails(history: History, tmp_path: Path) -> None:

@@ -81,6 +81,16 @@ def test_a_slow_part_of_a_short_series_does_not_hide_itself() -> None:
     assert found >= 85
 
 
+def test_a_second_slow_part_does_not_hide_the_first() -> None:
+    found = 0
+    for seed in range(50):
+        logs = 0.03 * white(np.random.default_rng(seed), 21)
+        logs[6:10] += math.log(4)
+        logs[16:20] += math.log(1.5)
+        found += {6, 10} <= {step.at for step in find_steps(series(logs), steps.ALPHA / 2).steps}
+    assert found >= 45
+
+
 @pytest.mark.parametrize("rows", [1, 130, 1000])
 def test_a_large_step_is_found_however_many_rows_are_beside_it(rows: int) -> None:
     rng, found = np.random.default_rng(1), 0

@@ -577,3 +577,12 @@ def test_a_picture_has_the_ratios_of_the_table(tmp_path: Path) -> None:
     assert {*rows} == {*drawn}
     for size, ratio in rows.items():
         assert drawn[size].value in (pytest.approx(ratio.value), pytest.approx(1 / ratio.value))
+
+
+def test_the_report_of_a_check_has_the_journals_of_all_rounds(tmp_path: Path) -> None:
+    synthetic_sweep(tmp_path, lambda setting, _: 1 + setting, rounds=3)
+    new, old = (tmp_path / f"cpu-mode={mode}" for mode in ("quiet", "plain"))
+    gate = commbench.check(new, against=old, max_slowdown="10%", force=True)
+    text = commbench.report(gate, format="markdown")
+    assert "not readable" not in text
+    assert all(f"cpu-mode=quiet round-{n}" in text for n in (1, 2, 3))
