@@ -212,9 +212,9 @@ def _waited_hint(header: RunHeader | None) -> str:
     return busy_hint(may_use_realtime(header))
 
 
-def busy_hint(may_use_realtime: bool) -> str:
-    """The same for ranks on CPUs with a core each."""
-    mode = REALTIME if may_use_realtime else "another --cpu-mode"
+def busy_hint(is_allowed: bool) -> str:
+    """The same for ranks on CPUs with a core each, which may use the mode realtime or not."""
+    mode = REALTIME if is_allowed else "another --cpu-mode"
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 

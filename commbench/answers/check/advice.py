@@ -49,6 +49,7 @@ def advice(gate: GateResult) -> list[str]:
     absent = gate.baseline.absent if gate.baseline else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
+    are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
     applies = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
@@ -57,7 +58,7 @@ def advice(gate: GateResult) -> list[str]:
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
-        "too few runs": (are_few := any(absent and c.reason == absent for c in blocking)),
+        "too few runs": are_few,
         "some waited": are_few and WAITED_TOO in absent,
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any(not result.checks for result in found),
