@@ -195,8 +195,8 @@ def check(
     `min_busbw="all_reduce:1M-1G:3.0GB/s"` or `max_slowdown=0.1`; the options are those of
     `commbench check`. `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
     with files of your own curves in `published` (docs/models.md); `tolerance` is how much slower
-    than `expect` says a row may be, such as 0.2. `against` of "history" is the level of the history
-    `db` since its last step, for the node (docs/history.md).
+    than `expect` says a row may be, such as 0.2. `against` of "history" is the usual level of the
+    history `db`, for the node: a slowdown does not become usual by itself (docs/history.md).
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows count as: "pass", "fail", or None (docs/gates.md). `ranks`, `op`, `dtype` and `notify`

@@ -219,6 +219,6 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: s
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     return (
-        f"More {then.split()[1]} will hardly decide this limit. If they differ as these do, and "
+        f"More {then.split()[1]} may not decide this limit. If they differ as these do, and "
         f"B/A stays {values:.2f}{worst}, {then} {limits}pass a limit from {passes} % on."
     )

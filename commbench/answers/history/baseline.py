@@ -72,6 +72,11 @@ class Level(NamedTuple):
         return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
 
     @property
+    def slow_s(self) -> float:
+        """The time above which a run is slower than noise explains."""
+        return self.time * exp(max(self.half(), log(1 + TOLERANCE)))
+
+    @property
     def full_half(self) -> float:
         """Half the 95 % prediction interval of the new run."""
         return hypot(self.half(), Z * self.own)
@@ -113,10 +118,11 @@ def find_baseline(
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
         rows.append(_baseline_row(cases[key], level, usual))
         later = points[level.end :]
-        now = median(sorted(point.time.value for point in later)) if later else 0.0
-        # Not where the last one, or this run, is as fast as usual again.
+        newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
+        now = median(newest) if newest else 0.0
+        # Not where the last one, or this run, may be as fast as usual again.
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
-        if later and min(time.value for time in last) > sqrt(level.time * now):
+        if later and min(now, *(time.value for time in last)) > level.slow_s:
             slower.append((later, now / level.time))
             levels[key] = level._replace(is_slower=True)
     notes = []
@@ -208,6 +214,9 @@ def find_level(
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
     runs = sum(part.number for part in base)
+    if runs >= steps.FEWEST:  # so many say by themselves how much runs differ
+        fast = [each for part in base for each in logs[part.first : part.last + 1]]
+        deviation, degrees = single_points(fast, base)
     time = exp(sum(part.number * log(part.level.value) for part in base if part.level) / runs)
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))

@@ -36,6 +36,8 @@ from commbench.views.document import BAD, Block, Document, Items, Pictures, Tabl
 from commbench.views.formats import Result, View
 
 MOST_SENTENCES, MOST_PANELS = 6, 6
+AS_FAST = 1.1
+"""A run that takes so many times as long is called as fast as others."""
 
 
 def document(trend: Trend) -> Document:
@@ -132,13 +134,18 @@ def _slower_since(trend: Trend) -> Iterator[str]:
 
 
 def _fast_again(trend: Trend) -> Iterator[str]:
-    """Which rows are as fast in the last runs as before their last slowdown."""
-    if rows := [each for each in trend.series if each.back]:
+    """Which rows are faster again in the last runs, after their last slowdown."""
+    every = collect((each.over_before <= AS_FAST, each) for each in trend.series if each.back)
+    for is_as_fast, rows in every.items():
         cases = [each.case for each in rows]
         names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
         runs = span(str, [each.back for each in rows])
         last = "The last run is" if runs == "1" else f"The last {runs} runs are"
-        yield f"{last} as fast as before that again, too few for a level: {names}."
+        most = cells.ratio_text(max(each.over_before for each in rows))
+        how = "as fast as before that again" if is_as_fast else (
+            f"faster again, but up to {most} times as slow as before that"
+        )  # fmt: skip
+        yield f"{last} {how}, too few for a level: {names}."
 
 
 def _slower_now(trend: Trend) -> Iterator[str]:
@@ -251,7 +258,7 @@ ROW_COLUMNS = (
     Column("runs", lambda f: f.last.number, cells.NUMBER),
     Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
     Column("waited", lambda f: len(f.waited) or None, cells.NUMBER, 7),
-    Column("steps", lambda f: len(f.fit.steps) or None, cells.NUMBER, 7),
+    Column("steps", lambda f: len(f.steps) or None, cells.NUMBER, 7),
     Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, PERCENT, 6),
     Column("step that\nshows", lambda f: f.fit.least_step, PERCENT, 6),
 )
@@ -287,7 +294,7 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
 
 def _interest(found: FittedSeries) -> tuple[float, float]:
     """The largest step of a row, then its noise."""
-    steps = (abs(log(step.ratio.value)) for step in found.fit.steps)
+    steps = (abs(log(step.ratio.value)) for step in found.steps)
     return max(steps, default=0.0), found.fit.noise.deviation if found.fit.noise else 0.0
 
 
@@ -323,7 +330,7 @@ def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) 
         for s, level in known
     ]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
-    marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
+    marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
 

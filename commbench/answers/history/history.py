@@ -21,6 +21,7 @@ from commbench.answers.history.steps import (
     SHORTEST,
     Fit,
     Segment,
+    Step,
     find_steps,
     slow_end,
 )
@@ -56,8 +57,8 @@ class FittedSeries(NamedTuple):
     by: Estimate = Estimate(1.0)
     """How many times as long they take."""
     back: int = 0
-    """How many of the last points, too few for a level, are as fast as before the last slowdown;
-    they are in no segment."""
+    """How many of the last points, too few for a level, are nearer to the level before the last
+    slowdown than to the one after it; they are in no segment."""
 
     @property
     def last(self) -> Segment:
@@ -69,6 +70,18 @@ class FittedSeries(NamedTuple):
         """The points before the slow ones, and these."""
         at = len(self.series.points) - self.slow
         return self.series.points[:at], self.series.points[at:]
+
+    @property
+    def over_before(self) -> float:
+        """How many times as long the slowest of these takes as before the slowdown."""
+        level = self.fit.segments[-2].level
+        last = max(point.time.value for point in self.series.points[-self.back :])
+        return last / level.value if level else 1.0
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that are sure: levels of few runs may be too unsure for one."""
+        return [s for s in self.fit.steps if not s.ratio.ends[0] <= 1 <= s.ratio.ends[1]]
 
     @property
     def case(self) -> Case:
@@ -90,7 +103,7 @@ class FittedSeries(NamedTuple):
         return {
             "system": self.series.system.name, "row": self.case.name,
             "operation": self.case.operation, "size_bytes": self.case.size_bytes,
-            **self.fit._asdict(), "points": points,
+            **self.fit._asdict(), "steps": self.steps, "points": points,
         }  # fmt: skip
 
 
@@ -286,7 +299,7 @@ def find_changes(
         RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))
         for each in fitted
         for n, step in enumerate(each.fit.steps)
-        if not step.ratio.ends[0] <= 1 <= step.ratio.ends[1]  # its levels of few runs are unsure
+        if step in each.steps
     ]
     rest.sort(key=lambda found: found.clarity, reverse=True)
     while rest:

@@ -325,7 +325,7 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
     [
         (1.05, "18%", "More launches decide this limit, if they differ as these do and B/A stays: "
          "continue both, one after the other: `"),
-        (1.2, "20%", "More launches will hardly decide this limit. If they differ as these do, and "
+        (1.2, "20%", "More launches may not decide this limit. If they differ as these do, and "
          "B/A stays 1.20, 6 launches fail a limit below 9 %, and pass a limit from 32 % on. Or "
          "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "
          "doctor`), or with --cpu-mode realtime (root or CAP_SYS_NICE)."),

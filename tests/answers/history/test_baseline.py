@@ -221,6 +221,15 @@ def test_what_is_slower_now_is_told_from_its_own_begin(history: History) -> None
     assert "`commbench history accept 11 --db" in text
 
 
+@pytest.mark.usefixtures("launches_alike")
+def test_a_slowdown_that_scatters_and_ended_is_no_noise_of_the_usual_runs(history: History) -> None:
+    slow = {7: 2.6, 8: 2.2, 9: 3.1, 10: 1.5, 11: 1.3, 12: 1.6}
+    fill(history, lambda day: slow.get(day, 1.0), number=16)
+    gate = check(history, made_run(16, 1.0))
+    assert gate.outcome == "pass" and "since then" not in gate.text(), gate.text()
+    assert check(history, made_run(16, 1.3)).outcome == "fail"
+
+
 @pytest.mark.parametrize("outlier", [1.5, 2.2, 8.0])
 def test_one_slow_run_of_seven_does_not_move_the_level(outlier: float) -> None:
     logs = [math.log(t) for t in (110.0, 107.0, 109.0, 106.0, 114.0, 108.0, 108.0 * outlier)]

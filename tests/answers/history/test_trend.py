@@ -163,6 +163,18 @@ def test_runs_that_are_fast_again_hide_no_slowdown(history: History, back: int) 
     assert not first.is_current and "until" not in text
 
 
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (1.02, "The last run is as fast as before that again, too few for a level: all_reduce"),
+        (1.5, "The last run is faster again, but up to 1.4"),
+    ],
+)
+def test_how_fast_the_last_run_is_again(history: History, last: float, said: str) -> None:
+    fill(history, lambda day: 4.0 if 6 <= day < 9 else last if day == 9 else 1.0, number=10)
+    assert said in " ".join(find_trend(history).text().split())
+
+
 def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     fill(history, lambda day: 1.3 if day >= 14 else 1.0, number=16)
     said = " ".join(find_trend(history).text().split())
