@@ -10,15 +10,15 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from math import exp, log, sqrt
-from operator import mul
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, launch_factor, median, medians, percentile
+from commbench.analysis.two_groups import FEWEST_FOR_SHAPE, STALL_FACTOR, find_two_groups
 from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread, usual_launch_spread
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import describe_timing
@@ -34,16 +34,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STALL_S = 1.5e-3
-STALL_FACTOR = 1.5
 """An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
 times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
-FEWEST_FOR_SHAPE, MOST_FOR_SHAPE = 20, 20_000
-"""With fewer samples the shape of their distribution is unknown; more do not show it better."""
 FEWEST_BATCHES_FOR_DRIFT = 4
-SMALLEST_MODE = 0.15
-"""Share of the samples that a group must have to count as a mode."""
-DISTINCT = log(1.15)
-"""Two modes that differ by less than 15 % count as one."""
 LAUNCH_SHARE = 0.05
 """Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
@@ -89,10 +82,9 @@ def find_interference(
             return None
         pairs = ((n, b) for n, b in zip(lengths, batches, strict=True) if n and b.elapsed_s)
         parts = ((b.launch, (n, min(1.0, getattr(b, field) / b.elapsed_s))) for n, b in pairs)
-        own = [
-            sum(n * part for n, part in o) / sum(n for n, _ in o) for o in collect(parts).values()
-        ]
-        return fmean(own) if own else None
+        launches = collect(parts).values()
+        means = [sum(n * part for n, part in own) / sum(n for n, _ in own) for own in launches]
+        return fmean(means) if means else None
 
     return Interference(
         calls=batches[0].calls if batches else None,
@@ -239,63 +231,10 @@ def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     return abs(score) - 1 > 2.576 * sqrt(variance) or abs(score) == number * (number - 1) / 2
 
 
-BIMODAL = 4.0
-"""Two groups are told from one that scatters by a separation above this."""
-
-
-class TwoGroups(NamedTuple):
-    """Durations that form two groups."""
-
-    separation: float
-    """Ashman's D: the distance of the groups' means over their standard deviation."""
-    low_s: float
-    """The mean of the group, of logarithms."""
-    high_s: float
-
-
 def bimodality(row: ResultRow) -> float | None:
     """The separation of the durations into two groups; None where it may be chance."""
     found = find_two_groups(row.ordered_s)
     return found.separation if found else None
-
-
-def find_two_groups(ordered: Sequence[float]) -> TwoGroups | None:
-    """The best split of sorted durations into two groups, on a log scale; None if it may be chance.
-
-    Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
-    small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation. There
-    are fewer samples between two groups than around each. A peak with a long tail has no such gap.
-    A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
-    85th percentile are left out: they are too few for a group.
-    """
-    ordered = ordered[bisect_right(ordered, 0.0) :]
-    ordered = ordered[:: 1 + len(ordered) // MOST_FOR_SHAPE]  # enough of them, evenly chosen
-    if len(ordered) < FEWEST_FOR_SHAPE:
-        return None
-    longest_s = STALL_FACTOR * percentile(ordered, 1 - SMALLEST_MODE)
-    logs = [*map(log, ordered[: bisect_right(ordered, longest_s)])]
-    number, least = len(logs), max(2, int(SMALLEST_MODE * len(logs)))
-    if number < FEWEST_FOR_SHAPE:
-        return None
-    mean = sum(logs) / number
-    deviations = [value - mean for value in logs]
-    sums = list(accumulate(deviations, initial=0.0))
-    # The variance between the two groups of each split, up to a factor.
-    cuts = enumerate(sums[least : number - least + 1], least)
-    between = [total * total / (cut * (number - cut)) for cut, total in cuts]
-    cut = least + between.index(max(between))
-    left, right = sums[cut] / cut, -sums[cut] / (number - cut)
-    if right - left <= DISTINCT:
-        return None
-    squares = sum(map(mul, deviations, deviations))
-    within = squares - cut * left**2 - (number - cut) * right**2
-    separation = (right - left) / sqrt(max(within / number, 1e-12))
-    places, part = (left, (left + right) / 2, right), (right - left) / 6
-    ends = ((mean + place - part, mean + place + part) for place in places)
-    low, middle, high = (bisect_right(logs, b) - bisect_left(logs, a) for a, b in ends)
-    if separation <= 3.25 + 14 / sqrt(number) or middle >= 0.75 * min(low, high):
-        return None
-    return TwoGroups(separation, exp(mean + left), exp(mean + right))
 
 
 def _iteration_s(row: ResultRow) -> float | None:

@@ -25,6 +25,7 @@ from commbench.analysis.clearer import (
     write_options,
 )
 from commbench.analysis.statistics import median
+from commbench.analysis.two_groups import BIMODAL
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
@@ -328,7 +329,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         names=_odd_launch, is_enough=_is_precise,
     ) for name in ("launches", "rounds")),
     _diagnostic(
-        "bimodal", figures.bimodality, figures.BIMODAL, "too_few_cores", QUEUED,
+        "bimodal", figures.bimodality, BIMODAL, "too_few_cores", QUEUED,
         is_enough=_is_precise,
     ),
     _diagnostic("skew", figures.skew, 0.10, "too_few_cores", QUEUED, "always_last"),

@@ -16,9 +16,9 @@ from commbench.answers.check.gate import (
     NO_VERDICT,
     UNCHECKED,
     GateResult,
+    Judge,
     RowCheck,
     RuleResult,
-    check,
     find_ranges,
 )
 from commbench.answers.check.rules import Rule
@@ -96,8 +96,8 @@ def _passing(gate: GateResult) -> int | None:
 
     def passes(percent: int) -> bool:
         tried = rule._replace(value=1 + percent / 100)
-        found = check(gate.run, [tried], gate.baseline, undecided=rule.undecided)
-        return bool(found) and not found.results[0].with_outcome(LIKELY)
+        found = Judge(tried, gate.run, gate.comparison).result()
+        return found.outcome == PASS and not found.with_outcome(LIKELY)
 
     limits = range(floor(100 * (rule.value - 1)) + 1, MOST_LIMIT + 1)
     at = bisect_left(limits, True, key=passes)

@@ -231,21 +231,17 @@ def check(
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
     results = []
     for given in rules:
-        rule = given._replace(
-            optional=allow_unmatched or given.optional,
-            undecided=undecided,
-            allow_unchecked=allow_unchecked or given.allow_unchecked,
-        )
-        checks = Checks(_Judge(rule, run, comparison).checks)
+        rule = given._replace(undecided=undecided, optional=allow_unmatched or given.optional)
+        rule = rule._replace(allow_unchecked=allow_unchecked or given.allow_unchecked)
         said = remarks(rule, run, hardware) if rule.remarks is None else rule.remarks
-        results.append(RuleResult(rule, checks, tuple(said)))
+        results.append(Judge(rule, run, comparison).result()._replace(remarks=tuple(said)))
     required = next((result.rule for result in results if not result.rule.optional), None)
     if required and not run.incomplete and not any(result.checks for result in results):
         raise unmatched(required, run)
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
-class _Judge:
+class Judge:
     """Judges the rows of a rule, several times; what needs all of them is found once."""
 
     def __init__(self, rule: Rule, run: LoadedRun, comparison: Comparison | None) -> None:
@@ -254,6 +250,10 @@ class _Judge:
         if rule.limit.needs_baseline and comparison is None:
             flag = f"--{rule.limit.name.replace('_', '-')}"
             raise UsageError(f"{flag} needs a baseline", NEEDED_BASELINE)
+
+    def result(self) -> RuleResult:
+        """The rule and its rows, without remarks."""
+        return RuleResult(self.rule, Checks(self.checks))
 
     def checks(self) -> Iterator[RowCheck]:
         """The rows of the rule."""

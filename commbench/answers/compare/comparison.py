@@ -5,7 +5,7 @@ The ratio is the time of B over the time of A: above 1 B is slower.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -253,7 +253,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         if a.levels is not None:
             level = a.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
-        effect = host.host_effect(changes, first, of_kinds.get(kind, ()))
+        effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
@@ -270,18 +270,10 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     )
 
 
-_kept: deque[tuple[Run, Sequence[host.LeftOut], LoadedRun]] = deque(maxlen=4)
-"""The latest runs without launches: a check tries several limits."""
-
-
 def _without(run: LoadedRun, left_out: Sequence[host.LeftOut]) -> LoadedRun:
     """The run without these launches."""
     assert run.run
-    known = (kept for of, lost, kept in _kept if of is run.run and lost == left_out)
-    kept = next((each for each in known if each.columns == run.columns), None)
-    if kept is None:
-        kept = as_loaded_run(host.without(run.run, left_out), run.columns)
-        _kept.append((run.run, left_out, kept))
+    kept = as_loaded_run(host.without(run.run, left_out), run.columns)
     return run._replace(run=kept.run, rows=kept.rows)
 
 

@@ -132,7 +132,7 @@ def find_host_changes(
     return tuple(found)
 
 
-def host_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any]) -> HostEffect:
+def find_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any]) -> HostEffect:
     """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
     latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
     which part of its time each is at most. Together they do not more than the largest change."""

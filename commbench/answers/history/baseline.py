@@ -27,6 +27,7 @@ from commbench.answers.history.history import (
     fit_series,
     fit_with_return,
 )
+from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
@@ -114,7 +115,7 @@ def find_baseline(
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, alpha)
         levels[key] = level
-        far = steps.JUMP * level.deviation
+        far = JUMP * level.deviation
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
         rows.append(_baseline_row(cases[key], level, usual))
         later = points[level.end :]
@@ -195,14 +196,14 @@ def find_level(
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others, or as fast as before a slowdown again."""
-    if back := fit_with_return(times[accepted:], alpha, TOLERANCE)[1]:
+    latest, back = fit_with_return(times[accepted:], alpha, TOLERANCE)
+    if back:
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]
-    noise = steps.estimate_noise(np.array(logs)).deviation
-    segments, least = [], None
-    for begin, end in ((0, accepted), (accepted, len(times))):
-        fit = steps.find_steps(times[begin:end], alpha, TOLERANCE)
-        least = fit.least_step
+    noise = estimate_noise(np.array(logs)).deviation
+    segments = []
+    earlier = steps.find_steps(times[:accepted], alpha, TOLERANCE)
+    for begin, fit in ((0, earlier), (accepted, latest)):
         for first, last, level in fit.segments:
             own = begin + first, begin + last
             if not level or last - first + 1 < steps.STEADY:
@@ -221,6 +222,7 @@ def find_level(
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
+    least = latest.least_step
     return Level(time, runs, deviation, degrees, usual, more, least, end, len(times))
 
 
@@ -242,8 +244,8 @@ def level_of_few(logs: Sequence[float], noise: float) -> float:
     of those that are near their median; of an even number, near the lower one of the middle two."""
     middle = sorted(logs)[(len(logs) - 1) // 2]
     away = sorted(abs(each - middle) for each in logs)
-    usual = min(noise, max(2 * away[len(away) // 2], steps.LEAST_NOISE))
-    return fmean(each for each in logs if abs(each - middle) <= steps.JUMP * usual)
+    usual = min(noise, max(2 * away[len(away) // 2], LEAST_NOISE))
+    return fmean(each for each in logs if abs(each - middle) <= JUMP * usual)
 
 
 def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> tuple[float, int]:
@@ -259,7 +261,7 @@ def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> t
         variance = sum(squares[: number - out]) / degrees
         if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
             break
-    return max(sqrt(variance), steps.LEAST_NOISE), degrees
+    return max(sqrt(variance), LEAST_NOISE), degrees
 
 
 def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:

@@ -117,8 +117,7 @@ def _times(own: Sequence[Estimate], how: str) -> str:
 def _slower_since(trend: Trend) -> Iterator[str]:
     """Which rows are slower in the last runs without a step yet, unless someone accepted that."""
     if rows := [each for each in trend.series if each.slow]:
-        cases = [each.case for each in rows]
-        names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
+        names = _names(rows, trend)
         runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
@@ -133,12 +132,17 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         )
 
 
+def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:
+    """The names of some rows, also of such that have too few runs for a step."""
+    cases = [each.case for each in rows]
+    return name_rows(cases, [*cases, *_judged(trend)], LONGEST)
+
+
 def _fast_again(trend: Trend) -> Iterator[str]:
     """Which rows are faster again in the last runs, after their last slowdown."""
     every = collect((each.over_before <= AS_FAST, each) for each in trend.series if each.back)
     for is_as_fast, rows in every.items():
-        cases = [each.case for each in rows]
-        names = name_rows(cases, [*cases, *_judged(trend)], LONGEST)
+        names = _names(rows, trend)
         runs = span(str, [each.back for each in rows])
         last = "The last run is" if runs == "1" else f"The last {runs} runs are"
         most = cells.ratio_text(max(each.over_before for each in rows))

@@ -12,18 +12,11 @@ other level, or dropped. These neighbours may also hide a short level, so each s
 by itself. So may the noise, which a slow part of a short series raises: see _slow_part. The levels
 are of points moved towards the median of their segment.
 
-Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
-that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
-autocorrelation r^k of a process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So
-r = v_2 / v_1 - 1, the variance is s^2 = v_1 / (1 - r), and the mean of n points has the variance
-L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance. Of few points r is hardly known: an
-r of 0.9 by chance makes L 190 times as large as r = 0 does, and hides any step. So r has a limit.
-
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
 There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
 alpha where the penalty is L z^2 and z the normal quantile of 1 - alpha / (2 (n - 1)). L is
-estimated, so the quantile is Student's. The degrees of freedom were chosen so that the simulations
-of tests/answers/history/test_steps.py keep alpha for 12 to 400 points.
+estimated (noise.py), so the quantile is Student's. The degrees of freedom were chosen so that the
+simulations of tests/answers/history/test_steps.py keep alpha for 12 to 400 points.
 
 The idea of such a fit for histories of benchmarks, weighted by their intervals and with noise that
 is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute deviations).
@@ -39,6 +32,14 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
+from commbench.answers.history.noise import (
+    CLIP,
+    JUMP,
+    LEAST_NOISE,
+    Noise,
+    estimate_noise,
+    most_correlated,
+)
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
 ALPHA = 0.01
@@ -51,42 +52,16 @@ STEADY = 2 * FEWEST
 """Points of a level of which one outlier hardly changes the mean or the noise."""
 LATER = 6
 """So many runs after a step, it is said how small a one shows."""
-CLIP = 2.5
-JUMP = 3.0
-"""A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
 MOST_SEARCHED = 100
 """Points of a segment in which slow ones are looked for: with more, the noise is known well."""
-LEAST_NOISE = 1e-3
-"""A standard deviation of logarithms; a series of rounded times may have none."""
 _NORMAL = NormalDist()
-_CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP * _NORMAL.pdf(CLIP)
-"""The variance of a standard normal variable that is clipped at CLIP."""
 
 
 def freedom(number: int) -> int:
     """The degrees of freedom of the noise of a series of so many points."""
     return max(min(number, 10), 7 + number // 12)
-
-
-def most_correlated(number: int) -> float:
-    """The largest autocorrelation that a series of so many points may be found to have."""
-    return min(max(0.5, 1 - 8 / number), 0.9)
-
-
-class Noise(NamedTuple):
-    """How the logarithms of a series vary from point to point."""
-
-    deviation: float
-    """The standard deviation of a point."""
-    correlation: float
-    """Of a point and the next one."""
-
-    @property
-    def long_run(self) -> float:
-        """The variance of the mean of n points, times n."""
-        return self.deviation**2 * (1 + self.correlation) / (1 - self.correlation)
 
 
 class Segment(NamedTuple):
@@ -137,20 +112,15 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         return Fit((Segment(0, number - 1, level),) if number else (), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
-    width = CLIP * noise.deviation
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
-    sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
     known = len(cuts)
-    while found := [
-        first + at
-        for first, end in pairwise([0, *cuts, number])
-        for at in _slow_part(values[first:end], alpha / 2)
-    ]:
+    while found := _slow_parts(values, cuts, alpha / 2):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
-        width, weights = CLIP * noise.deviation, _weights(series, noise)
-        sums = _Sums(_clip(values, _medians(values, cuts), width), weights)
+        weights = _weights(series, noise)
+    clipped = _clip(values, _medians(values, cuts), CLIP * noise.deviation)
+    sums = _Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
     levels = [
@@ -186,29 +156,6 @@ def _cover(level: Estimate, own: Array) -> Estimate:
     return around(level.value, half)
 
 
-def estimate_noise(values: Array) -> Noise:
-    """The noise of a series of logarithms, which may have steps and outliers."""
-    first = values[1:] - values[:-1]
-    is_usual = np.abs(first) <= JUMP * sqrt(_clipped_variance(first))
-    second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
-    one, two = (_clipped_variance(found) / 2 for found in (first[is_usual], second))
-    most = most_correlated(len(values))
-    correlation = min(max(two / one - 1, 0.0), most) if one else 0.0
-    return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
-
-
-def _clipped_variance(found: Array) -> float:
-    """The variance of normal values with mean 0, of which some are far too large: that of the
-    values clipped at CLIP deviations, which are first the scaled median of the absolute values."""
-    if not len(found):
-        return 0.0
-    deviation = float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
-    for _ in range(3):
-        clipped = np.minimum(np.abs(found), CLIP * deviation)
-        deviation = sqrt(float(np.mean(clipped**2)) / _CLIPPED_VARIANCE)
-    return deviation**2
-
-
 def _weights(series: Sequence[Estimate], noise: Noise) -> Array:
     """The weight of each point. The noise of the series contains the usual interval already; a
     point with a wider one has the variance that is more, too."""
@@ -234,6 +181,12 @@ def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     if not found or values[-1] < values[: found[0]].mean() + found[2].value / 2:  # fast again
         return 0, Estimate(1.0)
     return number - found[0], found[2].map(exp)
+
+
+def _slow_parts(values: Array, cuts: Sequence[int], alpha: float) -> list[int]:
+    """The places of _slow_part in each segment of a series."""
+    parts = pairwise([0, *cuts, len(values)])
+    return [first + at for first, end in parts for at in _slow_part(values[first:end], alpha)]
 
 
 def _slow_part(values: Array, alpha: float) -> Sequence[int]:

@@ -22,6 +22,7 @@ from commbench import stats
 from commbench.analysis import diagnostic_figures as figures
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.statistics import Z, median, medians, summarise
+from commbench.analysis.two_groups import BIMODAL, find_two_groups
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
@@ -153,8 +154,8 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     points = tuple(Point(batch.cycle, batch.start_s or 0.0, value) for batch, value in both)
     first, last, drift = find_drift(values)
     queued = figures.find_interference(found.batches, ()).queued_share
-    groups = figures.find_two_groups(sorted(values))
-    is_double = groups and groups.separation > figures.BIMODAL
+    groups = find_two_groups(sorted(values))
+    is_double = groups and groups.separation > BIMODAL
     return SoakRow(
         found.case, points, median(sorted(values)), first, last,
         drift, UNDECIDED if has_waited(queued) else stats.decide(drift, tolerance),

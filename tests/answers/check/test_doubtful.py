@@ -19,7 +19,7 @@ from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import as_json, document, verdict
-from commbench.answers.check.gate import CHECKED, GateResult, _Judge, check
+from commbench.answers.check.gate import CHECKED, GateResult, Judge, check
 from commbench.answers.check.rules import parse_rule
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -169,7 +169,7 @@ def test_rows_that_cannot_be_judged_are_not_counted_as_judged_together() -> None
     unchecked = new._replace(measurements=(first, second._replace(wrong=None)))
     # A row that is beyond the limit fails also unchecked.
     for run, rule, rows in ((new, LONGEST, 2), (unchecked, LONGEST, 1), (unchecked, SHORTEST, 2)):
-        assert _Judge(rule, as_loaded_run(run, CHECKED), None).number == rows
+        assert Judge(rule, as_loaded_run(run, CHECKED), None).number == rows
 
 
 def test_a_verdict_says_that_no_row_passes() -> None:
