@@ -22,11 +22,14 @@ BEGIN = datetime(2026, 9, 1, tzinfo=timezone.utc)
 
 
 def made_run(
-    number: float, factor: float = 1.0, label: str = "made-up", cases: int = CASES, **more: Any
-) -> LoadedRun:
-    """The run of the n-th day. Its cases take `factor` times as long as usual."""
+    number: float, factor: float = 1.0, label: str = "made-up", cases: int = CASES,
+    host: float | None = None, **more: Any,
+) -> LoadedRun:  # fmt: skip
+    """The run of the n-th day. Its cases take `factor` times as long as usual, and what
+    its host does `host` times."""
     samples = [[[factor * 1e-3 * (case + 1)] * 8] for case in range(cases)]
-    run = in_memory(label, samples)
+    seen = {"host_round_trip_s": 20e-6 * host, "host_copy_s": 1e-3 * host} if host else {}
+    run = in_memory(label, samples, **seen)
     day = (BEGIN + timedelta(days=number)).isoformat()
     asked = plan(sizes=run.header.plan.sizes)
     environment = {"boot_id": ""} | more.pop("environment", {})

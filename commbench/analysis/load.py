@@ -61,6 +61,8 @@ class LoadedRun(NamedTuple):
     levels: Mapping[Any, Any] | None = None
     """Of a history the answers.history.baseline.Level of each case, by its key. The intervals of
     its rows hold for the ratio to a run: they contain what is unsure in the run."""
+    host: Mapping[str, Sequence[float]] | None = None
+    """Of a history what answers.compare.host.host_logs says of its usual runs."""
     has_run: bool = False
     """Whether it is a history which holds the run that is compared with it."""
     node: str = ""

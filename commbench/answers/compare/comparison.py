@@ -241,9 +241,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
     changes = (
-        ()
-        if is_across or ratio.are_in_turns(runs)
-        else host.find_host_changes(a.run, b.run, is_alike)
+        () if is_across or ratio.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
     )
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)

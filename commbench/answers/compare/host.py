@@ -3,12 +3,14 @@ launches in turns other programs had the cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, hypot, log
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import LONGER, launch_shares
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, HostChange, HostEffect
 from commbench.output.text import join_words, span
@@ -104,27 +106,38 @@ class HostFigure(NamedTuple):
     mode do not change."""
 
 
+CLOCK = "a clock of the GPUs"
 FIGURES = (
     HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, LATENCY),
     HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, BANDWIDTH),
-    HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
+    HostFigure(CLOCK, lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )
 
 
-def find_host_changes(
-    a: Run | None, b: Run | None, are_alike: bool = True
-) -> tuple[HostChange, ...]:
+def host_logs(run: LoadedRun) -> Mapping[str, Sequence[float]]:
+    """The logarithms of each of FIGURES that was measured beside a run, by what takes that time: a
+    value for each launch, or for each run of a history."""
+    if run.host is not None or not run.run:
+        return run.host or {}
+    batches = [batch for measurement in run.run.measurements for batch in measurement.batches]
+    found = {}
+    for figure in FIGURES:
+        launches = collect((b.launch, own) for b in batches if (own := figure.of_batch(b)))
+        found[figure.takes] = [log(median(sorted(own))) for own in launches.values()]
+    return {takes: logs for takes, logs in found.items() if logs}
+
+
+def find_host_changes(a: LoadedRun, b: LoadedRun, are_alike: bool = True) -> tuple[HostChange, ...]:
     """In what the host of run B was slower or faster than that of A; empty where that may be
     chance, or was not measured. `are_alike`: they have as many ranks and cores, in the same CPU
     mode."""
     found = []
-    for figure in FIGURES if a and b else ():
-        if figure.part and not are_alike:
+    of_a, of_b = map(host_logs, (a, b))
+    for figure in FIGURES:
+        logs = [own[figure.takes] for own in (of_a, of_b) if figure.takes in own]
+        if len(logs) < 2 or (figure.part and not are_alike):
             continue
-        logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
-        if not all(logs):
-            continue
-        value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
+        value = fmean(logs[1]) - fmean(logs[0])
         half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
         if abs(value) > half:
             change = Estimate(exp(value), exp(value - half), exp(value + half))
@@ -145,9 +158,3 @@ def find_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any])
     more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
     less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
     return HostEffect(max(min(ratios), less), min(max(ratios), longer))
-
-
-def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
-    batches = (batch for measurement in run.measurements for batch in measurement.batches)
-    launches = collect((b.launch, value) for b in batches if (value := figure.of_batch(b)))
-    return [log(median(sorted(values))) for values in launches.values()]

@@ -32,7 +32,7 @@ from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.results.schema import OK, RunHeader
-from commbench.stats import Estimate, around, factor_of_all, np, student_quantile
+from commbench.stats import Estimate, around, collect, factor_of_all, np, student_quantile
 from commbench.units import format_count, format_rough_percent
 from commbench.views import cells
 from commbench.views.cells import ratio_interval_text, ratio_text
@@ -104,6 +104,7 @@ def find_baseline(
     if not any(point.run.placed >= begin for each in series for point in each.points):
         begin = ""  # the run is older than the accepted level
     rows, levels, slower = [], {}, []
+    host: list[HistoryRun] = []
     few: list[Series] = []
     alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
@@ -118,6 +119,7 @@ def find_baseline(
         far = JUMP * level.deviation
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
         rows.append(_baseline_row(cases[key], level, usual))
+        host += [point.run for point in usual]
         later = points[level.end :]
         newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
         now = median(newest) if newest else 0.0
@@ -149,8 +151,23 @@ def find_baseline(
     if newer := sum(run.path != own for run in every - counted):
         absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
-    baseline = LoadedRun(name, path, run.columns, rows, absent=absent, levels=levels)
+    baseline = LoadedRun(
+        name,
+        path,
+        run.columns,
+        rows,
+        absent=absent,
+        levels=levels,
+        host=_usual_host(host, len(rows)),
+    )
     return baseline._replace(has_run=own in paths, node=node), notes
+
+
+def _usual_host(usual: Iterable[HistoryRun], rows: int) -> dict[str, list[float]]:
+    """LoadedRun.host of the runs that are usual in at least half of so many rows, from those of
+    each row."""
+    most = [run for run, number in Counter(usual).items() if 2 * number >= rows]
+    return collect((takes, log(time)) for run in most for takes, time in run.host_s)
 
 
 def _slower_note(

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
+from commbench.answers.history.records import (
+    WRITTEN,
+    HistoryRun,
+    Point,
+    Series,
+    System,
+    short_form,
+)
 from commbench.answers.history.steps import (
     ALPHA,
     FEWEST,
@@ -28,14 +35,12 @@ from commbench.answers.history.steps import (
 from commbench.answers.history.store import History, Keep
 from commbench.output.text import join_words, list_some
 from commbench.plan.case import Case
-from commbench.stats import Estimate
-from commbench.units import format_count, format_GBps
+from commbench.stats import Estimate, collect
+from commbench.units import format_count, format_time
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""
-LINK = "slowest transfer between hosts"
-"""What is measured of the network before a run on several hosts."""
 WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
@@ -312,7 +317,7 @@ def find_changes(
         at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
         begin, until = runs[min(at)], runs[max(at)]
         before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
-        causes = [*_waits(first), *_link_causes(runs, first)]
+        causes = [*_waits(first), *_host_causes(runs, first)]
         levels = ([point.run for point in points] for points in first.levels)
         causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
@@ -364,14 +369,16 @@ def _waits(found: RowStep) -> Iterator[Difference]:
         yield Difference(WAITING, *parts)
 
 
-def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:
-    """Whether the network between hosts had a step at that time, by the transfers before each
-    run."""
-    probed = [n for n, run in enumerate(runs) if run.link_bytes_per_s]
-    rates = [Estimate(runs[n].link_bytes_per_s or 0.0) for n in probed]
-    fit = find_steps(rates, ALPHA, TOLERANCE)
-    for number, step in enumerate(fit.steps):
-        is_before = probed[step.earliest] - NEAR <= found.latest
-        if is_before and found.earliest <= probed[step.latest] + NEAR:
-            levels = [part.level for part in fit.segments[number : number + 2]]
-            yield Difference(LINK, *(f"{format_GBps(each.value)} GB/s" for each in levels if each))
+def _host_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:
+    """Which figure of the hosts, measured beside each run, had a step at that time, too, and in
+    that direction."""
+    beside = collect((name, (n, each)) for n, run in enumerate(runs) for name, each in run.beside)
+    for name, known in beside.items():
+        fit = find_steps([Estimate(value) for _, value in known], ALPHA, TOLERANCE)
+        for number, step in enumerate(fit.steps):
+            first, last = known[step.earliest][0] - NEAR, known[step.latest][0] + NEAR
+            is_alike = (step.ratio.value > 1) == (found.ratio.value > 1)
+            if is_alike and first <= found.latest and found.earliest <= last:
+                levels = [part.level for part in fit.segments[number : number + 2]]
+                write = WRITTEN.get(name, format_time)
+                yield Difference(name, *(write(level.value) for level in levels if level))

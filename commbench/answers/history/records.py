@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from commbench.analysis.columns import DEFAULTS, KEY
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
+from commbench.answers.compare.host import CLOCK
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.links import Fabric
@@ -19,7 +20,15 @@ from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
 from commbench.stats import Estimate
-from commbench.units import format_count
+from commbench.units import format_count, format_GBps
+
+LINK = "slowest transfer between hosts"
+"""What is measured of the network before a run on several hosts."""
+WRITTEN: dict[str, Callable[[float], str]] = {
+    LINK: lambda s: f"{format_GBps(1 / s)} GB/s",
+    CLOCK: lambda s: f"{1 / s:.0f} MHz",
+}
+"""How figures beside a run are written that are no times."""
 
 
 class System(NamedTuple):
@@ -70,9 +79,17 @@ class HistoryRun(NamedTuple):
     """Of the slowest transfer from one host to the next; None on one host."""
     environment_id: int
     """Runs with the same environment have the same."""
+    host_s: tuple[tuple[str, float], ...] = ()
+    """What the host did beside it, and how long it took: see answers.compare.host.FIGURES."""
 
     def __repr__(self) -> str:
         return f"<HistoryRun {self.id}: {self.label}, {self.placed}, {self.system.name}>"
+
+    @property
+    def beside(self) -> tuple[tuple[str, float], ...]:
+        """The figures of its hosts with that of the link: the larger, the slower."""
+        link = self.link_bytes_per_s
+        return (*self.host_s, *([(LINK, 1 / link)] if link else []))
 
     @property
     def time(self) -> datetime:

@@ -20,14 +20,17 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from math import exp
 from pathlib import Path
 from shlex import quote
+from statistics import fmean
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
+from commbench.answers.compare.host import host_logs
 from commbench.answers.history import records
 from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
 from commbench.errors import RecordsError, UsageError
@@ -35,7 +38,7 @@ from commbench.plan.case import Case
 from commbench.results.files import is_file, make_folder, path_exists, require_new, why_unreadable
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import is_imported
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 
 HISTORY = RESULTS / "history.sqlite"
 """The history that is used unless another one is named."""
@@ -62,8 +65,11 @@ CREATE TABLE point (
     queued REAL,
     PRIMARY KEY (series, run)) WITHOUT ROWID;
 """
-ACCEPTED = "CREATE TABLE IF NOT EXISTS accepted (system TEXT PRIMARY KEY, placed TEXT NOT NULL)"
-"""Made by the first `accept`: earlier versions have none, and read the rest."""
+LATER_TABLES = {
+    "accepted": "system TEXT PRIMARY KEY, placed TEXT NOT NULL",
+    "host": "run INTEGER NOT NULL, takes TEXT NOT NULL, time REAL NOT NULL",
+}
+"""Earlier versions have none of these, and read the rest."""
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
 Keep: TypeAlias = Callable[[System, Case], bool]
 """Which series are wanted: by their system and case."""
@@ -168,6 +174,8 @@ class History:
                 series = self._find("series", measured=key, system=values["system"])
                 point = (series, own, *row.time, row.queued_share)
                 self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", point)
+            for takes, logs in host_logs(run).items():
+                self._do("INSERT INTO host VALUES (?, ?, ?)", (own, takes, exp(fmean(logs))))
         return Added(run, len(rows), outcome, waited)
 
     def runs(self, node: str = "") -> list[HistoryRun]:
@@ -177,7 +185,11 @@ class History:
                 "SELECT run.id, facts, label, path, started, added, placed, link, environment "
                 "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
             ).fetchall()
-        runs = [HistoryRun(own, System(*json.loads(text)), *rest) for own, text, *rest in found]
+            host = collect((run, tuple(each)) for run, *each in self._later("host"))
+        runs = [
+            HistoryRun(own, System(*json.loads(text)), *rest)._replace(host_s=(*host.get(own, ()),))
+            for own, text, *rest in found
+        ]
         return [run for run in runs if node in ("", run.system.node)]
 
     def series(self, keep: Keep = lambda *_: True) -> Iterator[Series]:
@@ -228,16 +240,13 @@ class History:
         """Let the usual level of the run's system begin with this run, in place of an earlier one
         that was accepted."""
         with self._translating(), self._transaction():
-            self._do(ACCEPTED)
             values = json.dumps(run.system), run.placed
             self._do("INSERT OR REPLACE INTO accepted VALUES (?, ?)", values)
 
     def accepted(self) -> dict[System, str]:
         """The place of the run with which the accepted level of a system begins."""
         with self._translating():
-            is_there = self._do("SELECT 1 FROM sqlite_master WHERE name = 'accepted'").fetchone()
-            found = self._do("SELECT * FROM accepted").fetchall() if is_there else []
-        return {System(*json.loads(facts)): placed for facts, placed in found}
+            return {System(*json.loads(facts)): at for facts, at in self._later("accepted")}
 
     def forget(self, runs: Sequence[HistoryRun]) -> None:
         """Remove these runs with all that only they have, and that one was accepted, in one
@@ -254,8 +263,8 @@ class History:
         self._do("CREATE TEMP TABLE IF NOT EXISTS forgotten (id INTEGER PRIMARY KEY)")
         self._do("DELETE FROM forgotten")
         self._connection.executemany("INSERT INTO forgotten VALUES (?)", [(own,) for own in ids])
-        self._do("DELETE FROM point WHERE run IN (SELECT id FROM forgotten)")
-        self._do("DELETE FROM run WHERE id IN (SELECT id FROM forgotten)")
+        for table, column in (("point", "run"), ("host", "run"), ("run", "id")):
+            self._do(f"DELETE FROM {table} WHERE {column} IN (SELECT id FROM forgotten)")
 
     def _forget_older(self, identity: str, content: str) -> tuple[str, int | None]:
         """Remove the same run with other rows; the outcome of adding it, and its id if it has
@@ -277,6 +286,11 @@ class History:
         self._insert("INSERT OR IGNORE", table, values)
         where = " AND ".join(f"{name} = :{name}" for name in values)
         return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
+
+    def _later(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows of one of LATER_TABLES; none where the history has no such table."""
+        is_there = self._do("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        return self._do(f"SELECT * FROM {table}").fetchall() if is_there else []
 
     def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         return self._connection.execute(statement, values)
@@ -301,6 +315,8 @@ class History:
         if (version := self._pragma("user_version")) != SCHEMA:
             why = f"{self.path} has schema {version}, which this version does not know"
             raise RecordsError(why, f"update commbench, which knows schemas up to {SCHEMA}")
+        for table, columns in LATER_TABLES.items() if self._is_written else ():
+            self._do(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""

@@ -39,6 +39,20 @@ def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History)
 
 
 @pytest.mark.usefixtures("launches_alike")
+@pytest.mark.parametrize(("host", "outcome"), [(None, "fail"), (1.0, "fail"), (1.5, "no verdict")])
+def test_a_run_on_a_host_that_was_slower_is_not_called_slower(
+    history: History, host: float | None, outcome: str
+) -> None:
+    fill(history, lambda _: 1.0, host=1.0)
+    history.add(made_run(RUNS, 1.4, host=1.5))  # no usual run: its host does not count
+    gate = check(history, made_run(RUNS + 1, 1.4, host=host))
+    assert gate.outcome == outcome
+    said = " ".join(gate.text().split())
+    slower = "The host was slower during made-up: a message between processes took 1.5"
+    assert (slower in said) == (host == 1.5)
+
+
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize("slow", [1, 2, 3, 4, 6, 10, 20])
 def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     history: History, slow: int, monkeypatch: pytest.MonkeyPatch

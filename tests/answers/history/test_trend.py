@@ -13,9 +13,11 @@ import pytest
 from history_writer import BEGIN, RUNS, STEP, fill, made_run, noise
 
 import commbench
+from commbench.analysis.environment import Difference
 from commbench.answers.compare.causes import known_causes
 from commbench.answers.history.document import document, pictures, sentence
-from commbench.answers.history.history import LINK, Trend, find_trend
+from commbench.answers.history.history import Trend, find_trend
+from commbench.answers.history.records import LINK
 from commbench.answers.history.store import History
 from commbench.results.records import LinkProbe
 
@@ -74,6 +76,20 @@ def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
     change = only_change(find_trend(history))
     assert [cause.name for cause in change.causes] == [LINK]
     assert change.causes[0].a == "0.11 GB/s" and change.causes[0].b == "0.087 GB/s"
+
+
+@pytest.mark.parametrize(("host", "is_named"), [(1.3, True), (0.7, False), (1.0, False)])
+def test_what_the_hosts_did_slower_at_that_time_is_a_cause(
+    history: History, host: float, is_named: bool
+) -> None:
+    for day, each in enumerate(noise()):
+        is_later = day >= STEP
+        history.add(made_run(day, each * (1.2 if is_later else 1), host=host if is_later else 1))
+    named = [
+        Difference("a message between processes", "20.0 us", "26.0 us"),
+        Difference("a copy in memory", "1.00 ms", "1.30 ms"),
+    ]
+    assert [*only_change(find_trend(history)).causes] == named * is_named
 
 
 def test_two_directions_are_two_changes_and_an_old_one_is_not_current(history: History) -> None:
