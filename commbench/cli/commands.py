@@ -152,7 +152,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise name_error("command", args[0], list(COMMANDS), lists="`commbench --help`")
+            subcommands = {n.split()[-1]: n for n in declared_commands() if " " in n}
+            lists = "`commbench --help`"
+            raise name_error("command", args[0], list(COMMANDS), subcommands, lists)
         return super().resolve_command(ctx, args)
 
 

@@ -322,7 +322,8 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
             how = _SAME_OPTIONS
             if [fact.name for fact in found.mismatches] == ["cpu_mode"]:
                 modes = ",".join(found.mismatches[0][1:3])
-                how = f"`commbench sweep --vary cpu-mode={modes}` measures both in turns"
+                sweep = f"`commbench sweep --vary cpu-mode={modes}`"
+                how = f"{sweep} measures both modes in turns; measure both in one mode"
             raise UsageError(
                 f"{a} and {b} should not be compared: {facts}",
                 f"{how}, or add --force to compare them anyway",

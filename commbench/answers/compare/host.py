@@ -15,7 +15,7 @@ from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, HostChange, HostEffect
 from commbench.output.text import join_words, span
 from commbench.results.schema import Batch, Run
-from commbench.stats import Estimate, collect
+from commbench.stats import Estimate, around, collect
 from commbench.units import format_share
 
 FEWEST_TURNS = 3
@@ -137,12 +137,17 @@ def find_host_changes(a: LoadedRun, b: LoadedRun, are_alike: bool = True) -> tup
         logs = [own[figure.takes] for own in (of_a, of_b) if figure.takes in own]
         if len(logs) < 2 or (figure.part and not are_alike):
             continue
-        value = fmean(logs[1]) - fmean(logs[0])
-        half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
-        if abs(value) > half:
-            change = Estimate(exp(value), exp(value - half), exp(value + half))
+        if change := find_change(logs[0], logs[1], figure.usual_spread):
             found.append(HostChange(figure.takes, change, figure.part))
     return tuple(found)
+
+
+def find_change(a: Sequence[float], b: Sequence[float], usual_spread: float) -> Estimate | None:
+    """How many times as large one figure is in B, from logarithms; None where that may be chance.
+    `usual_spread` is that of launch_half_width."""
+    value = fmean(b) - fmean(a)
+    half = hypot(*(launch_half_width(side, usual_spread) for side in (a, b)))
+    return around(value, half).map(exp) if abs(value) > half else None
 
 
 def find_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any]) -> HostEffect:

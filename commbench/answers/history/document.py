@@ -54,7 +54,12 @@ def document(trend: Trend) -> Document:
     slower = [*_slower_since(trend), *_fast_again(trend)]
     if judged and not (answer or slower):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
-    answer += [*slower, *_accepted(trend)]
+    answer += slower
+    answer += [
+        f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a check "
+        f"begins there, for {run.system.name}."
+        for run in _accepted(trend)
+    ]
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
         size, *most = span(format_rough_percent, least).split(" to ")
         by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
@@ -191,16 +196,12 @@ def _hint(trend: Trend) -> str:
     return hints.pop() if len(hints) == 1 else waited_hint([])
 
 
-def _accepted(trend: Trend) -> Iterator[str]:
-    """With which run the usual level of a check begins, where someone accepted a later one than the
-    first."""
+def _accepted(trend: Trend) -> list[HistoryRun]:
+    """With which runs the usual level of a check begins, where someone accepted a later one than
+    the first."""
     firsts = {run.system: run for run in reversed(trend.runs)}
-    for run in trend.runs:
-        if trend.accepted.get(run.system) == run.placed and firsts[run.system] != run:
-            yield (
-                f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a "
-                f"check begins there, for {run.system.name}."
-            )
+    accepted = (run for run in trend.runs if trend.accepted.get(run.system) == run.placed)
+    return [run for run in accepted if firsts[run.system] != run]
 
 
 def _level_text(found: FittedSeries) -> str:
@@ -284,7 +285,7 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     runs = collect((run.system, run) for run in trend.runs)
     axes = {system: _axis(own) for system, own in runs.items()}
     panels = [
-        _panel(each, runs[each.series.system], axes[each.series.system])
+        _panel(each, runs[each.series.system], axes[each.series.system], trend)
         for each in shown[:MOST_PANELS]
     ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
@@ -313,7 +314,9 @@ def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
     )  # fmt: skip
 
 
-def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) -> plot.Curves:
+def _panel(
+    found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis, trend: Trend
+) -> plot.Curves:
     order = {run.id: place for place, run in enumerate(every)}
     places = [order[point.run.id] for point in found.series.points]
     known = [(part, part.level) for part in found.fit.segments if part.level]
@@ -335,6 +338,9 @@ def _panel(found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis) 
     ]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
+    solid = plot.Look(plot.GREY, width=1.0)
+    accepted = (order[run.id] for run in _accepted(trend) if run.id in order)
+    marks += [plot.Mark(solid, at, name="accepted", is_upright=True) for at in accepted]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
 

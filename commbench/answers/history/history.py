@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import log, sqrt
-from statistics import geometric_mean
+from math import exp, log, sqrt
+from statistics import fmean, geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
+from commbench.answers.compare.host import find_change
 from commbench.answers.history.records import (
     WRITTEN,
     HistoryRun,
@@ -36,7 +37,7 @@ from commbench.answers.history.store import History, Keep
 from commbench.output.text import join_words, list_some
 from commbench.plan.case import Case
 from commbench.stats import Estimate, collect
-from commbench.units import format_count, format_time
+from commbench.units import format_count
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
@@ -45,6 +46,8 @@ WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 MOST_CAUSES = 4
+LEAST_SHARE = 0.5
+"""Of the change of a row that a figure of its hosts has, to be a cause."""
 NOTHING = "nothing that is recorded changed then"
 
 
@@ -317,7 +320,7 @@ def find_changes(
         at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
         begin, until = runs[min(at)], runs[max(at)]
         before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
-        causes = [*_waits(first), *_host_causes(runs, first)]
+        causes = [*_waits(first), *_host_causes(first)]
         levels = ([point.run for point in points] for points in first.levels)
         causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
@@ -369,16 +372,16 @@ def _waits(found: RowStep) -> Iterator[Difference]:
         yield Difference(WAITING, *parts)
 
 
-def _host_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:
-    """Which figure of the hosts, measured beside each run, had a step at that time, too, and in
-    that direction."""
-    beside = collect((name, (n, each)) for n, run in enumerate(runs) for name, each in run.beside)
-    for name, known in beside.items():
-        fit = find_steps([Estimate(value) for _, value in known], ALPHA, TOLERANCE)
-        for number, step in enumerate(fit.steps):
-            first, last = known[step.earliest][0] - NEAR, known[step.latest][0] + NEAR
-            is_alike = (step.ratio.value > 1) == (found.ratio.value > 1)
-            if is_alike and first <= found.latest and found.earliest <= last:
-                levels = [part.level for part in fit.segments[number : number + 2]]
-                write = WRITTEN.get(name, format_time)
-                yield Difference(name, *(write(level.value) for level in levels if level))
+def _host_causes(found: RowStep) -> Iterator[Difference]:
+    """Which figures of the hosts, measured beside each run, changed from level to level by half as
+    much as the times or more (of logarithms), in the same direction."""
+    old, new = (
+        collect((name, log(each)) for point in points for name, each in point.run.beside)
+        for points in found.levels
+    )
+    for name, write in WRITTEN.items():
+        if min(len(side.get(name, ())) for side in (old, new)) < 2:
+            continue
+        change = find_change(old[name], new[name], 0.0)
+        if change and log(change.value) / log(found.ratio.value) >= LEAST_SHARE:
+            yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))

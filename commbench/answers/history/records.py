@@ -12,7 +12,7 @@ from commbench.analysis.columns import DEFAULTS, KEY
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
-from commbench.answers.compare.host import CLOCK
+from commbench.answers.compare.host import CLOCK, FIGURES
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.links import Fabric
@@ -20,15 +20,16 @@ from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
 from commbench.stats import Estimate
-from commbench.units import format_count, format_GBps
+from commbench.units import format_count, format_GBps, format_time
 
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
 WRITTEN: dict[str, Callable[[float], str]] = {
-    LINK: lambda s: f"{format_GBps(1 / s)} GB/s",
+    **{figure.takes: format_time for figure in FIGURES},
     CLOCK: lambda s: f"{1 / s:.0f} MHz",
+    LINK: lambda s: f"{format_GBps(1 / s)} GB/s",
 }
-"""How figures beside a run are written that are no times."""
+"""The figures of hosts beside a run, and how they are written."""
 
 
 class System(NamedTuple):

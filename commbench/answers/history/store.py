@@ -315,8 +315,10 @@ class History:
         if (version := self._pragma("user_version")) != SCHEMA:
             why = f"{self.path} has schema {version}, which this version does not know"
             raise RecordsError(why, f"update commbench, which knows schemas up to {SCHEMA}")
-        for table, columns in LATER_TABLES.items() if self._is_written else ():
-            self._do(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+        if self._is_written:
+            with self._transaction():
+                for table, columns in LATER_TABLES.items():
+                    self._do(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""
