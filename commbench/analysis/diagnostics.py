@@ -27,7 +27,7 @@ from commbench.analysis.clearer import (
 from commbench.analysis.statistics import median
 from commbench.analysis.two_groups import BIMODAL
 from commbench.host.gpu_system import explain_counter
-from commbench.output.text import list_some, read_sections
+from commbench.output.text import join_words, list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
@@ -87,8 +87,9 @@ class Diagnostic(NamedTuple):
         message += "" if is_imported(concerned[0][0].header) else todo
         effects = Counter(effect for row, _ in concerned for effect in _find_effects(self, row))
         told = [
-            f"in {rows} of {several} rows " * (rows < several) + effect.words
-            for effect, rows in effects.most_common()
+            where + join_words(words)
+            for where, is_all in (("", True), ("in some rows ", False))
+            if (words := [e.words for e, n in effects.most_common() if (n == several) == is_all])
         ]
         return f"{message}. This explains {', '.join(told)}" if told else message
 
@@ -206,7 +207,9 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_BUSY}, with two cores for each rank, which --overlap needs."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
         return f"{_CROWDED}."
-    if header is None or is_in_process(header) or header.plan.device != "cpu":
+    if header and is_in_process(header) and header.plan.device == "cpu":
+        return f"{_BUSY}, and bind each rank to a core of its own: measure() binds none."
+    if header is None or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
     if header.plan.cpu_mode == "realtime":
         return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."

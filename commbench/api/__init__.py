@@ -182,7 +182,7 @@ def check(
     tolerance: str | float | None = None,
     node: str | None = None,
     db: str | Path | None = None,
-    undecided: Literal["pass", "fail"] | None = None,
+    undecided: Literal["pass", "fail", "no-verdict"] | None = None,
     allow_unmatched: bool = False,
     allow_unchecked: bool = False,
     force: bool = False,
@@ -199,17 +199,20 @@ def check(
     history `db`, for the node: a slowdown does not become usual by itself (docs/history.md).
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
-    rows count as: "pass", "fail", or None (docs/gates.md). `ranks`, `op`, `dtype` and `notify`
+    rows, and those that likely pass, count as: "pass", "fail", "no-verdict", or None
+    (docs/gates.md). `ranks`, `op`, `dtype` and `notify`
     are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
     compared.
     """
     from commbench.answers.check.expected import PUBLISHED
-    from commbench.answers.check.gate import check
+    from commbench.answers.check.gate import NO_VERDICT, check
     from commbench.answers.check.rules import LIMITS, Rule, select_rules
     from commbench.answers.compare import comparison
 
+    counted = ""
     if undecided is not None:
-        choose("--undecided", str(undecided), {PASS: None, FAIL: None})
+        effects = {PASS: PASS, FAIL: FAIL, "no-verdict": NO_VERDICT}
+        counted = choose("--undecided", str(undecided), effects)
     if tolerance is not None and expect is None:
         raise UsageError(
             "--tolerance belongs to --expect",
@@ -246,9 +249,7 @@ def check(
         baseline = None if against is None else read(against)
         if baseline is not None:
             comparison.require_two_runs(checked, baseline)
-    result = check(
-        checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
-    )
+    result = check(checked, rules, baseline, allow_unmatched, counted, hardware, allow_unchecked)
     is_cut_off = bool(result.incomplete and result.comparison and not result.comparison.rows)
     if result.comparison and (against != HISTORY or result.comparison.rows) and not is_cut_off:
         comparison.require_comparable([result.comparison], force)

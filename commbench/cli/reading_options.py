@@ -49,9 +49,10 @@ RULES_FILE = Option(
 )
 LENIENCE = {
     "undecided": Option(
-        "pass|fail", "What rows that are undecided, or likely pass, do. fail: they fail, and each "
-        "row has to pass by itself; pass: they pass, unless the whole interval is beyond the "
-        "limit.  [default: neither]",
+        "pass|fail|no-verdict", "What rows that are undecided, or likely pass, do. fail: they "
+        "fail, and each row has to pass by itself; pass: they pass, unless the whole interval is "
+        "beyond the limit; no-verdict: the check has no verdict.  [default: no verdict where a row "
+        "is undecided, but likely passed does not matter]",
         VERDICT,
     ),
     "allow_unmatched": switch(

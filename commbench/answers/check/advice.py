@@ -13,6 +13,7 @@ from commbench.analysis.clearer import clearer
 from commbench.analysis.diagnostics import WAITED, waited_hint
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.gate import (
+    NO_BANDWIDTH,
     NO_VERDICT,
     UNCHECKED,
     GateResult,
@@ -26,11 +27,12 @@ from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, what_is_unsure
 from commbench.answers.history.store import db_option
+from commbench.answers.show.rows import LATENCY_BOUND
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
 from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
-from commbench.units import size_end
+from commbench.units import format_GBps, size_end
 
 MOST_LIMIT = 100
 """In percent: a larger limit is not proposed."""
@@ -61,7 +63,7 @@ def advice(gate: GateResult) -> list[str]:
         "too few runs": are_few,
         "some waited": are_few and WAITED_TOO in absent,
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
-        "no row": any(not result.checks for result in found),
+        "no row": any({c.reason for c in r.checks} <= {NO_BANDWIDTH} for r in found),
         "faster": gate.outcome == PASS and _is_faster(gate),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
@@ -138,6 +140,12 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower, some waited": is_slower and in_turns and waited,
         "history": of_level,
         "no step": of_level and not any(x.is_slower for x in (levels or {}).values()),
+        "small": bool(
+            worst
+            and worst.rule.limit.is_least
+            and not worst.rule.smallest
+            and named_bytes(worst.case) < LATENCY_BOUND
+        ),
         "beyond": bool(not gate.baseline and worst and worst.estimate),
     }
     return _texts(gate, applies)
@@ -167,6 +175,7 @@ def _texts(
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
+        "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
         "differs": differs,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]

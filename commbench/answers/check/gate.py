@@ -36,15 +36,16 @@ NO_VERDICT = "no verdict"
 EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
+NO_BANDWIDTH = "no data, so no bandwidth"
 UNCHECKED = "results not checked"
 """Why a row with results is not judged."""
 WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
-WIDE = f"the interval spans more than a factor of {WIDEST:g}: too noisy to pass"
-TOO_WIDE = f"the interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
+WIDE = f"its interval spans more than a factor of {WIDEST:g}: too noisy to pass by itself"
+TOO_WIDE = f"its interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
 WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
-"""How a row passes whose own interval is too wide, and why one beyond the limit does not fail."""
+"""How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
 
 
 class RowCheck(NamedTuple):
@@ -59,7 +60,7 @@ class RowCheck(NamedTuple):
     estimate: Estimate | None = None
     """The quantity that the rule limits; None where not measured."""
     reason: str = ""
-    """Why it has no estimate or is open; WITH_RANGE where it passes so."""
+    """Why it has no estimate or is open; WITH_RANGE where it passes or fails so."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
@@ -299,8 +300,6 @@ class Judge:
         else it is LIKELY to, if nothing makes it doubtful. It fails by its value only if the
         interval that holds for all rows under the rule together is beyond the limit, too."""
         rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
-        if own and check.is_beyond and own.verdict == SLOWER:
-            return check
         # What launches have in common is in the interval of a range, where they are known.
         may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
         if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
@@ -318,6 +317,8 @@ class Judge:
             estimate = stats.hold_together(check.estimate, self.number, degrees)
         if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
             return check
+        if own and check.is_beyond and own.verdict == SLOWER:
+            return check._replace(reason=WITH_RANGE)
         return check._replace(outcome=UNDECIDED, reason=NOT_TOGETHER.format(self.number))
 
 
@@ -349,7 +350,7 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
     if (estimate := rule.limit.estimate(limited)) is None:  # a barrier has no bandwidth
         is_timed = row.time_s is not None and not has_baseline
         is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
-        why = "no such figure" if is_timed else "nothing timed"
+        why = NO_BANDWIDTH if is_timed else "nothing timed"
         return _not_measured(rule, row, why, is_unmatched)
     if has_baseline and ratio.other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")

@@ -24,14 +24,17 @@ from commbench.views import cells
 
 MOST_DIFFERENCES = 3
 """Differences of two runs in the first sentence."""
+MOST_NOISE = 4.0
+"""By which factor the ends of a ratio of two runs may differ for more launches of these to help."""
 MOST_LAUNCHES = 32
 """Launches of a run that are proposed, at most."""
 
 
-def known_causes(found: Comparison) -> list[str]:
+def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]:
     """The differences of the runs that may change times, those that forbid a comparison first;
     their versions of commbench and numbers of launches; whether ranks waited for a core; and in
-    what their host differs."""
+    what their host differs. `is_changed`: whether there is a change to explain; by default what the
+    comparison says."""
     likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
@@ -48,10 +51,11 @@ def known_causes(found: Comparison) -> list[str]:
     ]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
     waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
-    changed = found.is_slower or found.is_faster
+    if is_changed is None:
+        is_changed = found.is_slower or found.is_faster
     is_apart = any(row.runs and {run.turns for run in row.runs} == {1} for row in rows)
     on_cpus = all(run.header and run.header.plan.device == "cpu" for run in (found.a, found.b))
-    if is_apart and on_cpus and not likely and found.tolerance and changed:
+    if is_apart and on_cpus and not likely and is_changed:
         causes.append("They did not run in turns: what the host did in between may be the cause.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     word = "round" if holds_rounds(found.b.path) else "launch"
@@ -162,6 +166,10 @@ def clearer(
     number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
     is_final = any(is_in_process(header) or is_imported(header) for header in headers)
+    if not found.are_in_turns:
+        is_final |= any(
+            row.ratio.ends[1] > MOST_NOISE * row.ratio.ends[0] for row in rows if row.ratio
+        )
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
         return f"{options.clearer(found.b.header)}."

@@ -301,9 +301,11 @@ def _title(values: tuple[Any, ...]) -> str:
 def require_two_runs(a: LoadedRun, b: LoadedRun) -> None:
     """Raise UsageError where both are the same run: the same object, folder or file."""
     first, second = _source(a), _source(b)
-    if (a.run or a) is (b.run or b) or (first == second and first.exists()):
+    is_copy = a.run and b.run and a.run._replace(path="") == b.run._replace(path="")
+    if (a.run or a) is (b.run or b) or (first == second and first.exists()) or is_copy:
+        where = f"{b.path} is a copy of {a.path}" if is_copy and first != second else a.path
         raise UsageError(
-            f"{a.name} and {b.name} are the same run: {a.path}", "name two different runs"
+            f"{a.name} and {b.name} are the same run: {where}", "name two different runs"
         )
 
 

@@ -234,8 +234,8 @@ def _if_compared(name: str) -> Callable[[ComparedRow], stats.Estimate | None]:
 
 ROW_COLUMNS = (
     Column("size", lambda row: row.a.size_bytes if row.a.dtype else None, cells.BYTES),
-    Column("A time", attrgetter("a.time"), cells.TIME),
-    Column("B time", attrgetter("b.time"), cells.TIME),
+    Column("A time", lambda row: row.times[0], cells.TIME),
+    Column("B time", lambda row: row.times[1], cells.TIME),
     Column("A busbw\nGB/s", attrgetter("a.busbw"), cells.BANDWIDTH, 3, is_detail=True),
     Column("B busbw\nGB/s", attrgetter("b.busbw"), cells.BANDWIDTH, 3, is_detail=True),
     Column("B/A", _if_compared("ratio"), cells.RATIO),
@@ -253,8 +253,9 @@ def _rows(found: Comparison) -> doc.Table:
         decided = [row for row in brief if row.verdict not in (stats.SAME, stats.UNDECIDED)]
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
-    mean = "the mean over launches of " * found.are_in_turns
-    title = f"Rows: B/A is {mean}the time of B over that of A"
+    title = "Rows: B/A is the time of B over that of A"
+    if found.are_in_turns:
+        title = "Rows: means over launches; B/A is the time of B over that of A"
     return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 

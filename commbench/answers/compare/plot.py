@@ -6,11 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import WAITED, has_waited
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.load import distinct_names
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.compare.ratio import waited_sides
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words
 from commbench.stats import NOT_COMPARED, UNDECIDED, Estimate
@@ -66,13 +67,14 @@ def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
     for name, found in zip(names, comparisons, strict=True):
         rows = [r for r in found.rows if r.kind == kind and r.verdict != NOT_COMPARED]
         times_of_a |= {row.a.size_bytes: row.a.time for row in rows}
-        hollow |= {row.a.size_bytes for row in rows if has_waited(row.a.queued_share)}
+        waited = [(row.a.size_bytes, waited_sides(row.a, row.b, row.in_turns)) for row in rows]
+        hollow |= {size for size, sides in waited if "A" in sides}
         others.append(
             Side(
                 name,
                 [(row.a.size_bytes, row.b.time) for row in rows],
                 [(row.a.size_bytes, row.ratio) for row in rows if row.ratio],
-                {row.a.size_bytes for row in rows if has_waited(row.b.queued_share)},
+                {size for size, sides in waited if "B" in sides},
             )
         )
     return [Side(first, sorted(times_of_a.items()), (), hollow), *(s for s in others if s.times)]

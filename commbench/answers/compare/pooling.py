@@ -98,7 +98,7 @@ class PooledRatio(NamedTuple):
 
     def __repr__(self) -> str:
         sizes = format_range(self.low_bytes, self.high_bytes)
-        ratio = cells.ratio_with_interval_text(self.ratio)
+        ratio = cells.times_text(self.ratio, "as long")
         return f"<PooledRatio: {self.kind} {sizes}: {ratio}, {self.verdict}>"
 
     def covers(self, row: ComparedRow) -> bool:

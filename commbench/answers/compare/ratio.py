@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import exp, log, sqrt
 from operator import itemgetter, mul, sub
+from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench import stats
@@ -111,6 +112,15 @@ class ComparedRow(NamedTuple):
     def either(self) -> Any:
         """The row of A; where it has none that of B."""
         return self.a or self.b
+
+    @property
+    def times(self) -> list[Estimate | None]:
+        """The times of A and of B; in turns the geometric means over launches, whose ratio is
+        `ratio`, without intervals: the ratio is known better than they are."""
+        logs = [statistics.launch_logs(samples_by_launch(m)) for m in self.samples or ()]
+        if self.in_turns and logs and all(logs):
+            return [Estimate(exp(fmean(each))) for each in logs]
+        return [self.a.time, self.b.time]
 
     @property
     def degrees(self) -> int:

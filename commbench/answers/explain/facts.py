@@ -218,6 +218,8 @@ HELPS = {
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
 }
+NO_DATA = "fewer calls help", "all of it"
+"""What is said in place of both where a call moves no data."""
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
 LIMITS = f"{LATENCY} from {format_share(CLEAR)} on, {BANDWIDTH} up to {format_share(1 - CLEAR)}"
@@ -285,7 +287,10 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
         where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
-    facts = [*_bound(share), Fact("latency", latency, SECONDS, where)]
+    bound = _bound(share)
+    if not curve:
+        bound = [each._replace(how=how) for each, how in zip(bound, NO_DATA, strict=True)]
+    facts = [*bound, Fact("latency", latency, SECONDS, where)]
     if curve:
         beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))

@@ -76,7 +76,8 @@ def document(trend: Trend) -> Document:
     since = Column("since (UTC)", level_since, cells.TEXT, 6)
     of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
     known = [each for each in trend.series if each.last.level]
-    levels = Table("Level since the last step", of_level, trend.series, _title, brief=known)
+    title = "Level since the last step" if trend.changes else "Level of each row"
+    levels = Table(title, of_level, trend.series, _title, brief=known)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         Pictures(lambda: [*pictures(trend)]),

@@ -23,7 +23,7 @@ from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.text import join_words, list_some, span
-from commbench.stats import FASTER, SAME, UNDECIDED, collect
+from commbench.stats import FASTER, SAME, UNDECIDED, Estimate, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -278,7 +278,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
-        Column("time", lambda row: row[2] and row[2].estimate, cells.TIME),
+        Column("time", lambda row: row[2] and alone(row[2].estimate), cells.TIME),
         Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _verdict(row[2]), cells.TEXT, 8),
@@ -291,6 +291,12 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
     title = "Times (mean over rounds); ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
+
+
+def alone(time: Estimate | None) -> Estimate | None:
+    """A time with the digits of one whose interval is not known, beside a ratio that is known
+    better."""
+    return time and Estimate(time.value)
 
 
 def _waited(row: ranking.SettingTime | None, is_shown: bool) -> float | None:

@@ -142,7 +142,7 @@ def _sides(
         rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
         waited = {
-            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and e.waited
+            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and e.is_void
         }
         sides.append(Side(result.names[setting], times, ratios, waited))
     return sides

@@ -50,8 +50,13 @@ class SettingTime(NamedTuple):
 
     @property
     def waited(self) -> float | None:
-        """For how much of the time its ranks waited for a core; None where it has a verdict."""
+        """For how much of the time its ranks waited for a core, where that is too long."""
         return self.row.queued_share if has_waited(self.row.queued_share) else None
+
+    @property
+    def is_void(self) -> bool:
+        """Whether they waited so long that it has no verdict, as it may have of CPU modes."""
+        return bool(self.waited and (self.reason or self.verdict in ("", FASTEST, SHORTEST)))
 
     @property
     def waited_rounds(self) -> list[int]:

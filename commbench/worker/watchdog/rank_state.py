@@ -32,7 +32,7 @@ from commbench.units import format_count
 PHASES = (
     "starting", "joining the others", "making the communicator", "trying every operation once",
     "measuring the links between hosts", "waiting for the next command of rank 0", "checking",
-    "measuring", "sending its times", "leaving", "done",
+    "measuring", "sending its times", "leaving the process group", "done",
 )  # fmt: skip
 """What a rank does, in the order in which it does it between two commands of rank 0."""
 STARTING, JOINING, CONNECTING, TRYING, PROBING, WAITING = range(6)

@@ -219,13 +219,13 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
         (disturbed("new", 3e-4, 0.6), disturbed("old", 1e-4, 0.6), "50%", 7,
          f"{WAITED} in A and B"),
         (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, f"{WAITED} in A"),
-        (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "200%", 7, "the interval spans more than"),
-        (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "200%", 7, "the interval spans more than"),
+        (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "200%", 7, "its interval spans more than"),
+        (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "200%", 7, "its interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "900%", 0, ""),  # within in any case
         (disturbed("new", 1e-2, 0.0, wide=True), QUIET, "50%", 1, ""),  # beyond in any case
         (disturbed("new", 3e-4, 0.0), disturbed("old", 1e-4, 0.6), "50%", 7, f"{WAITED} in A"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1s", 0, ""),  # noise makes slower only
-        (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "the interval spans more than"),
+        (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "its interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1us", 1, ""),
         (disturbed("new", 3e-4, 0.6), None, "100us", 7, WAITED),
         (disturbed("new", 3e-4, 0.4), None, "100us", 1, ""),
