@@ -345,7 +345,10 @@ USE_CORES = "Use an idle host, with a core for each rank."
         ([crowded(1.5)], "Give each rank a core."),
         ([clean(overlap=("none", "matmul:8x8x8"))],
          "Use an idle host, with two cores for each rank, which --overlap needs."),
-        ([clean(launcher=IN_PROCESS)], USE_CORES),
+        (
+            [clean(launcher=IN_PROCESS)],
+            "Use an idle host, and bind each rank to a core of its own: measure() binds none.",
+        ),
         ([clean(backend="nccl", device="cuda")], USE_CORES),
         ([clean(), clean(cpu_mode="realtime")], USE_CORES),
         ([], USE_CORES),

@@ -10,7 +10,7 @@ from hosts import DEVICE, Cluster, hosts, ip
 from test_links import finish
 
 from commbench import history
-from commbench.answers.history.history import LINK
+from commbench.answers.history.records import LINK
 
 pytestmark = pytest.mark.full
 EACH = 20
