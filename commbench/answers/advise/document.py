@@ -48,7 +48,7 @@ def document(report: AdviceReport) -> doc.Document:
     found += [other] if not report.advice and len(report.runs) > 1 else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
-    text = "Only the advice on the CPU mode compares runs whose devices or CPU modes differ"
+    text = "Devices or CPU modes differ: only the advice on the CPU mode compares these runs"
     apart = [f"{text}: {runs}"] if runs else []
     is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
@@ -242,7 +242,7 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
         if each.verdict == verdict != KEEP and each.alternative and each.gain:
             sizes = format_range(each.low_bytes, each.high_bytes)
             default = names[found.default]
-            default += " (as ranks run that nothing binds)" * (default == "plain")
+            default += " (no rank is bound to a core)" * (default == "plain")
             used = f"{default}{f' for {sizes}' if sizes else ''}"
             reason = "they did not run in turns" if each.is_apart else WAITED * each.has_waited
             told = names[each.alternative], used, each.gain, verdict, question, reason
