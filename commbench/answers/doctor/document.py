@@ -26,21 +26,20 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 
 
 def document(report: DoctorReport) -> Document:
-    """The problems first, and what they rest on."""
-    advice = [f"{found.name}: {found.advice}." for found in report.findings]
+    """The problems first, each with what to do, and what they rest on."""
     is_judged = report.trials and not (report.ended or report.unjudged)
-    tone = BAD if advice else GOOD if is_judged else ""
+    tone = BAD if report.findings else GOOD if is_judged else ""
     return Document(
         "What disturbs measurements on this host",
         (),
         [*_answer(report)],
-        [Items(advice, "What to do"), *_rates(report), *_modes(report), *_facts(report)],
+        [*_rates(report), *_modes(report), *_facts(report)],
         tone,
     )
 
 
 def _answer(report: DoctorReport) -> Iterator[str]:
-    yield from (f"{found.message}." for found in report.findings)
+    yield from (f"{found.message}. {found.advice}." for found in report.findings)
     done, planned = report.launches
     if not report.ended and report.unjudged:
         found = "" if report.findings else "No problem was found, but the time was short. "

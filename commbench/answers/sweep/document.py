@@ -148,12 +148,16 @@ def _rows(result: SweepResult) -> list[ResultRow]:
 
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:
-    """In which rounds ranks waited for a core, which explains why rounds differ."""
+    """In which rounds ranks waited for a core, in half of the rows or more, which explains why
+    rounds differ."""
+    rows = Counter(row.setting for row in result.rows)
+    waited = Counter((row.setting, n) for row in result.rows for n in row.waited_rounds)
     found = collect(
-        (f"under {result.names[row.setting]}", n) for row in result.rows for n in row.waited_rounds
+        (f"under {result.names[setting]}", n)
+        for (setting, n), number in waited.items()
+        if 2 * number >= rows[setting]
     )
-    own = {whose: {*numbers} for whose, numbers in found.items()}
-    return waited_at("round", "rounds", own, "rounds")
+    return waited_at("round", "rounds", found, "rounds")
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
