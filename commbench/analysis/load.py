@@ -32,13 +32,14 @@ from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.rounds import read_setting
 from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT, find_run
-from commbench.units import format_count, format_sizes
+from commbench.units import format_count, format_sizes, short_repr
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 Recorded = TypeVar("Recorded", bound=schema.Run)
 
 
+@short_repr("name", "path")
 class LoadedRun(NamedTuple):
     """Results of one run, wherever they were read from."""
 

@@ -116,7 +116,7 @@ class Batches(Sequence[Batch]):
         return self.others[index]._replace(samples_s=self.samples[index])
 
     def __repr__(self) -> str:
-        return repr((*self,))
+        return f"<Batches: {len(self)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]

@@ -20,7 +20,7 @@ from commbench.output.text import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, StartUp, WrongElement
-from commbench.units import format_count
+from commbench.units import format_count, short_repr
 from commbench.validation import brief
 
 SCHEMA = 4
@@ -62,6 +62,7 @@ def contradiction(status: str, wrong: int | None) -> str:
     return f"wrong is {wrong}, and the status {OK}" if wrong and status == OK else ""
 
 
+@short_repr("label", "started", "launcher")
 class RunHeader(NamedTuple):
     """What a run was requested to do, and where it ran."""
 

@@ -19,6 +19,7 @@ from commbench.output.text import join_words, list_some
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.units import short_repr
 from commbench.views.formats import Result
 
 DDP = "Bucket size of DDP"
@@ -49,6 +50,7 @@ class Question(NamedTuple):
         return "" if self.params or self.model_bytes else f"--params{more}"
 
 
+@short_repr("subject", "about", "verdict")
 class Advice(NamedTuple):
     """One piece of advice."""
 

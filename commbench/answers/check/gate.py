@@ -26,7 +26,7 @@ from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
-from commbench.units import format_count
+from commbench.units import format_count, short_repr
 from commbench.views.formats import Result
 
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
@@ -48,6 +48,7 @@ NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
 
 
+@short_repr("case.name", "outcome", "demand")
 class RowCheck(NamedTuple):
     """One row under one rule."""
 
@@ -67,9 +68,6 @@ class RowCheck(NamedTuple):
     """The outcome by its own interval, where what the host did leaves it open."""
     with_range: Estimate | None = None
     """The quantity as far as the other sizes of its range tell it, too, where it passes by that."""
-
-    def __repr__(self) -> str:
-        return f"<RowCheck: {self.case.name}: {self.outcome}, {self.demand}>"
 
     @property
     def excess(self) -> float:
@@ -136,6 +134,7 @@ class Checks(Collection[RowCheck]):
         return iter(self._make())
 
 
+@short_repr("rule.title", "outcome")
 class RuleResult(NamedTuple):
     """One rule, and its rows."""
 

@@ -23,10 +23,12 @@ from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
 from commbench.results.files import read_whole
 from commbench.stats import Estimate
+from commbench.units import short_repr
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
 
 
+@short_repr("name")
 class Limit(NamedTuple):
     """One kind of demand."""
 
@@ -113,6 +115,7 @@ class RowLimit(NamedTuple):
     """Why there is none, where it is None."""
 
 
+@short_repr("title")
 class Rule(NamedTuple):
     """A limit, and the rows that it applies to."""
 

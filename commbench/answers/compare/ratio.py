@@ -21,6 +21,7 @@ from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.schema import OK, WRONG, Measurement, Run
 from commbench.stats import Estimate
+from commbench.units import short_repr
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
@@ -79,6 +80,7 @@ def are_in_turns(runs: Sequence[RunFacts] | None) -> bool:
     return bool(runs) and all(run.turns == run.launches > 1 for run in runs or ())
 
 
+@short_repr("either.case.name", "verdict")
 class ComparedRow(NamedTuple):
     """Two rows that measured the same case."""
 

@@ -21,7 +21,7 @@ from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostMode
 from commbench.errors import RecordsError
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
-from commbench.units import LARGEST_SIZE
+from commbench.units import LARGEST_SIZE, short_repr
 from commbench.validation import brief, build
 from commbench.views.formats import Result, as_json
 
@@ -89,6 +89,7 @@ class Candidate(NamedTuple):
     """How much the error grows with each doubling of the size beyond the measured ones."""
 
 
+@short_repr("title", "model")
 class FittedModel(NamedTuple):
     """The models of one operation, for one kind of group."""
 
@@ -103,9 +104,6 @@ class FittedModel(NamedTuple):
     """What was measured, in ascending order of ranks and size."""
     variant: str = ""
     """What the calls have besides operation and size, such as `bfloat16, pipelined`."""
-
-    def __repr__(self) -> str:
-        return f"<FittedModel: {self.title}: {self.model}, {len(self.fitted_points)} points>"
 
     @property
     def best(self) -> Candidate:

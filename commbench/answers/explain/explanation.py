@@ -26,6 +26,7 @@ from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
+from commbench.units import short_repr
 from commbench.validation import require_within
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -33,6 +34,7 @@ from commbench.views.document import Document, Facts, Items, Section, Table, Tex
 from commbench.views.formats import Result, View
 
 
+@short_repr("row.case.name")
 class RowExplanation(NamedTuple):
     """A row with its facts."""
 

@@ -20,7 +20,7 @@ from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
 from commbench.stats import Estimate
-from commbench.units import format_count, format_GBps, format_time
+from commbench.units import format_count, format_GBps, format_time, short_repr
 
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
@@ -63,6 +63,7 @@ class System(NamedTuple):
         return f"{self.node}, {self.ranks} {self.backend} ranks{where}" + f" ({more})" * bool(more)
 
 
+@short_repr("id", "label", "placed", "system.name")
 class HistoryRun(NamedTuple):
     """A run of the history, without its rows."""
 
@@ -82,9 +83,6 @@ class HistoryRun(NamedTuple):
     """Runs with the same environment have the same."""
     host_s: tuple[tuple[str, float], ...] = ()
     """What the host did beside it, and how long it took: see answers.compare.host.FIGURES."""
-
-    def __repr__(self) -> str:
-        return f"<HistoryRun {self.id}: {self.label}, {self.placed}, {self.system.name}>"
 
     @property
     def beside(self) -> tuple[tuple[str, float], ...]:

@@ -20,7 +20,7 @@ from commbench.plan.links import Peak
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import Run, RunHeader, describe_end
 from commbench.stats import collect
-from commbench.units import format_count
+from commbench.units import format_count, short_repr
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 
@@ -32,6 +32,7 @@ MOST_CHARACTERS = 80
 """Of the names of rows below the explanation of a warning, which are three lines together."""
 
 
+@short_repr("name", "which")
 class RowsWarning(NamedTuple):
     """A diagnostic that applies to some rows of a run."""
 

@@ -131,6 +131,12 @@ def _pictures(
     yield Picture(f"{name}-map", title, description, maps, notes)
 
 
+def _is_void(each: ranking.SettingTime) -> bool:
+    """Whether its ranks waited so long that it has no verdict, as it may have of CPU modes."""
+    is_best = each.verdict in ("", ranking.FASTEST, ranking.SHORTEST)
+    return bool(each.waited and (each.reason or is_best))
+
+
 def _sides(
     result: SweepResult, settings: Sequence[Setting], points: Sequence[ranking.SweepPoint]
 ) -> list[Side]:
@@ -142,7 +148,7 @@ def _sides(
         rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
         waited = {
-            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and e.is_void
+            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and _is_void(e)
         }
         sides.append(Side(result.names[setting], times, ratios, waited))
     return sides

@@ -13,7 +13,7 @@ from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_launches
 from commbench.analysis.nccl_log import NcclSelection, one_selection
-from commbench.analysis.row_names import format_range, named_bytes
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
@@ -24,12 +24,14 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import IN_SWEEP, OK, Run
+from commbench.units import short_repr
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"
 _TIED = (FASTEST, SHORTEST, TIED)
 
 
+@short_repr("setting.name", "case.name", "verdict")
 class SettingTime(NamedTuple):
     """One case under one setting, over all its rounds."""
 
@@ -52,11 +54,6 @@ class SettingTime(NamedTuple):
     def waited(self) -> float | None:
         """For how much of the time its ranks waited for a core, where that is too long."""
         return self.row.queued_share if has_waited(self.row.queued_share) else None
-
-    @property
-    def is_void(self) -> bool:
-        """Whether they waited so long that it has no verdict, as it may have of CPU modes."""
-        return bool(self.waited and (self.reason or self.verdict in ("", FASTEST, SHORTEST)))
 
     @property
     def waited_rounds(self) -> list[int]:
@@ -91,6 +88,7 @@ class SettingTime(NamedTuple):
         }
 
 
+@short_repr("kind", "size_bytes")
 class SweepPoint(NamedTuple):
     """One case under all settings."""
 
@@ -152,6 +150,7 @@ class PooledSetting(NamedTuple):
         return kind == point.kind and low <= size <= high
 
 
+@short_repr("kind", "low_bytes", "high_bytes", "verdict")
 class SizeRange(NamedTuple):
     """Neighbouring sizes of one kind at which the same is known of the settings."""
 
@@ -163,10 +162,6 @@ class SizeRange(NamedTuple):
     """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
-
-    def __repr__(self) -> str:
-        sizes = format_range(self.low_bytes, self.high_bytes)
-        return f"<SizeRange: {self.kind} {sizes}: {self.verdict}>"
 
     @property
     def low_bytes(self) -> int:

@@ -34,6 +34,7 @@ from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Run
+from commbench.units import short_repr
 from commbench.validation import brief, build
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Sweep(NamedTuple):
     """The backend of each setting; empty in a description of an older version."""
 
 
+@short_repr("setting.name")
 class SettingResult(NamedTuple):
     """The result of one setting."""
 

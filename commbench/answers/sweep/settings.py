@@ -17,6 +17,7 @@ from commbench.errors import UnavailableError, UsageError, closest
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import is_file
+from commbench.units import short_repr
 
 PYTHON = "python"
 """`--vary python=old,new`: which Python runs a setting. It is no option of `commbench run`."""
@@ -33,6 +34,7 @@ on, a function fails where the value names no algorithm that it has."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+@short_repr("name")
 class Setting(NamedTuple):
     """One combination of values."""
 
@@ -66,9 +68,6 @@ class Setting(NamedTuple):
     def as_json(self) -> str:
         """Its name."""
         return self.name
-
-    def __repr__(self) -> str:
-        return f"<Setting: {self.name}>"
 
     @property
     def slug(self) -> str:
