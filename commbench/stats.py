@@ -169,9 +169,11 @@ def factor_of_all(number: int) -> float:
     return NormalDist().inv_cdf(1 - 0.025 / number)
 
 
-def hold_together(found: Estimate, number: int, degrees: int = 0) -> Estimate:
+def hold_together(
+    found: Estimate, number: int, degrees: int = 0, times_as_wide: float = 1.0
+) -> Estimate:
     """An estimate above 0 with the interval that holds with 95 % for so many estimates together
-    (factor_of_all).
+    (factor_of_all), and so many times as wide.
 
     The logarithm of each end moves away from the value by the ratio of two factors: those of
     Student's t with so many degrees of freedom, or of the normal distribution for 0. So the error
@@ -179,11 +181,12 @@ def hold_together(found: Estimate, number: int, degrees: int = 0) -> Estimate:
     nothing measures such tails. With 12 degrees (a ratio of two sides of 3 launches), intervals of
     12 rows are 1.6 times as wide as those of one.
     """
-    if not found.has_interval or min(found.value, *found.ends) <= 0 or number < 2:
+    if not found.has_interval or min(found.value, *found.ends) <= 0:
         return found
-    factors = [factor_of_all(each) for each in (number, 1)]
+    factors = [factor_of_all(each) for each in (max(1, number), 1)]
     wide, one = [student_quantile(z, degrees) for z in factors] if degrees else factors
-    return found.map(lambda end: found.value * _exp(wide / one * log(end / found.value)))
+    times = times_as_wide * wide / one
+    return found.map(lambda end: found.value * _exp(times * log(end / found.value)))
 
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"

@@ -88,10 +88,10 @@ class Diagnostic(NamedTuple):
         effects = Counter(effect for row, _ in concerned for effect in _find_effects(self, row))
         told = [
             where + join_words(words)
-            for where, is_all in (("", True), ("in some rows ", False))
+            for where, is_all in (("This explains ", True), ("In some rows this explains ", False))
             if (words := [e.words for e, n in effects.most_common() if (n == several) == is_all])
         ]
-        return f"{message}. This explains {', '.join(told)}" if told else message
+        return ". ".join([message, *told])
 
     def _message(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         row, worst = max(concerned, key=lambda found: found[1])
@@ -211,13 +211,13 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_BUSY}, and bind each rank to a core of its own: measure() binds none."
     if header is None or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
-    if header.plan.cpu_mode == "realtime":
-        return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
-    return busy_hint(may_use_realtime(header))
+    return busy_hint(header.plan.cpu_mode, may_use_realtime(header))
 
 
-def busy_hint(is_allowed: bool) -> str:
+def busy_hint(cpu_mode: str, is_allowed: bool = True) -> str:
     """The same for ranks on CPUs with a core each, which may use the mode realtime or not."""
+    if cpu_mode == "realtime":
+        return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
     mode = REALTIME if is_allowed else "another --cpu-mode"
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 

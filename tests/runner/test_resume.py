@@ -27,7 +27,7 @@ from synthetic import synthetic_run
 from synthetic_journal import sealed
 
 from commbench import __version__
-from commbench.answers.compare.ratio import find_facts
+from commbench.answers.compare.turns import find_facts
 from commbench.cli.main import app
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.results.journal import Journal

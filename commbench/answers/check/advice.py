@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from commbench.analysis.clearer import clearer
-from commbench.analysis.diagnostics import WAITED, waited_hint
+from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.gate import (
     NO_BANDWIDTH,
@@ -61,7 +61,8 @@ def advice(gate: GateResult) -> list[str]:
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": are_few,
-        "some waited": are_few and WAITED_TOO in absent,
+        "some waited": are_few
+        and (WAITED_TOO in absent or any(has_waited(r.queued_share) for r in gate.run.rows)),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
         "no row": any({c.reason for c in r.checks} <= {NO_BANDWIDTH} for r in found),
         "faster": gate.outcome == PASS and _is_faster(gate),

@@ -48,7 +48,8 @@ def document(gate: GateResult) -> Document:
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said = verdict(gate)
     if gate.comparison:
-        causes = known_causes(gate.comparison, bool(gate.worst and gate.worst.estimate))
+        is_slower = bool(gate.worst and gate.worst.estimate)
+        causes = known_causes(gate.comparison, is_slower or gate.outcome == PASS)
     else:
         queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
         checks = (check for result in gate.results for check in result.checks)

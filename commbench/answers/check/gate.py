@@ -36,9 +36,8 @@ NO_VERDICT = "no verdict"
 EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 """The exit code of `commbench check` for each outcome of a GateResult."""
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
-NO_BANDWIDTH = "no data, so no bandwidth"
-UNCHECKED = "results not checked"
-"""Why a row with results is not judged."""
+NO_BANDWIDTH, UNCHECKED = "no data, so no bandwidth", "results not checked"
+"""Why a row is not judged."""
 WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"its interval spans more than a factor of {WIDEST:g}: too noisy to pass by itself"
@@ -318,7 +317,9 @@ class Judge:
             return check
         if own and check.is_beyond and own.verdict == SLOWER:
             return check._replace(reason=WITH_RANGE)
-        return check._replace(outcome=UNDECIDED, reason=NOT_TOGETHER.format(self.number))
+        is_apart = getattr(row, "times_as_wide", 1.0) > 1
+        why = ratio.APART if is_apart else NOT_TOGETHER.format(self.number)
+        return check._replace(outcome=UNDECIDED, reason=why)
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
@@ -347,9 +348,8 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
             return _not_measured(rule, row, limit.reason)
         rule = rule._replace(value=limit.value)
     if (estimate := rule.limit.estimate(limited)) is None:  # a barrier has no bandwidth
-        is_timed = row.time_s is not None and not has_baseline
         is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
-        why = NO_BANDWIDTH if is_timed else "nothing timed"
+        why = "nothing timed" if row.time_s is None or has_baseline else NO_BANDWIDTH
         return _not_measured(rule, row, why, is_unmatched)
     if has_baseline and ratio.other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")

@@ -11,7 +11,7 @@ from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
 from commbench.analysis.statistics import median
-from commbench.answers.compare import ratio
+from commbench.answers.compare import ratio, turns
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.host import left_out_text
 from commbench.answers.compare.pooling import PooledRatio
@@ -53,10 +53,11 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
     waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
     if is_changed is None:
         is_changed = found.is_slower or found.is_faster
-    is_apart = any(row.runs and {run.turns for run in row.runs} == {1} for row in rows)
-    on_cpus = all(run.header and run.header.plan.device == "cpu" for run in (found.a, found.b))
-    if is_apart and on_cpus and not likely and is_changed:
-        causes.append("They did not run in turns: what the host did in between may be the cause.")
+    facts = next((row.runs for row in rows if row.runs), ())
+    if any(each.is_apart for each in facts) and not likely and is_changed:
+        is_one = min(each.turns for each in facts) == 1
+        how = "did not run in turns" if is_one else "ran in 2 turns only"
+        causes.append(f"They {how}: the host may have changed in between.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     word = "round" if holds_rounds(found.b.path) else "launch"
     left_out = left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
@@ -167,22 +168,23 @@ def clearer(
     headers = [run.run.header for run in runs if run.run]
     is_final = any(is_in_process(header) or is_imported(header) for header in headers)
     if not found.are_in_turns:
-        is_final |= any(
-            row.ratio.ends[1] > MOST_NOISE * row.ratio.ends[0] for row in rows if row.ratio
-        )
+        ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
+        is_final |= any(high > MOST_NOISE * low for low, high in ratios)
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
-        return f"{options.clearer(found.b.header)}."
+        return f"{options.clearer(found.b.header or found.a.header)}."
     more = options.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
     how = " in turns" if len(commands) == 1 else ", one after the other"
     how = f"continue both{how}: {', then '.join(commands)}."
     if limit is None:
-        shown = [each.foresee(next(filter(each.covers, found.rows)), number) for each in unsure]
+        firsts = [next(filter(each.covers, found.rows)) for each in unsure]
+        shown = [each.foresee(row, number) for each, row in zip(unsure, firsts, strict=True)]
         if not shown or None in shown:
             return f"For a clearer answer {how}"
-        least = f"{1 + max(filter(None, shown), default=0.0):.2f} times"
+        wide = max(map(_later_times_as_wide, firsts))
+        least = f"{(1 + max(filter(None, shown), default=0.0)) ** wide:.2f} times"
         shows = f"If launches differ as before, a change then shows from {least}."
         return f"For a clearer answer {how} {shows}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
@@ -191,11 +193,17 @@ def clearer(
         return f"For a clearer answer {how}"
     word = "rounds" if holds_rounds(found.b.path) else "launches"
     if decision := _of_limit(limit, known, f"{number} {word}"):
-        turns = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
+        how = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
-        again = f"{turns}on a quiet host (`commbench doctor`){mode}"
+        again = f"{how}on a quiet host (`commbench doctor`){mode}"
         return f"{decision} Or measure both again {again}."
     return f"More {word} decide this limit, if they differ as these do and B/A stays: {how}"
+
+
+def _later_times_as_wide(row: ratio.ComparedRow) -> float:
+    """ComparedRow.times_as_wide after twice as many turns."""
+    is_sure = 2 * min((run.turns for run in row.runs or ()), default=0) >= turns.SURE_TURNS
+    return 1.0 if is_sure else row.times_as_wide
 
 
 def _foresee_row(
@@ -212,7 +220,9 @@ def _foresee_row(
         return None
     low, high = 0.0, max(value, together.value * (1 + shared))
     if own is not None:
-        low = max(now[0], min(value / (1 + own), range_.ratio.value / (1 + whole)))
+        wide = _later_times_as_wide(row)
+        low = min(value / (1 + own) ** wide, range_.ratio.value / (1 + whole) ** wide)
+        low = low if wide > 1 else max(now[0], low)
         high = min(high, value * (1 + own))
     return value, low, min(high, now[1], max(value, together.ends[1]))
 

@@ -22,7 +22,7 @@ from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names, make_frame, match_rows
 from commbench.analysis.row_names import case_of_kind, kind_values
-from commbench.answers.compare import host, ratio
+from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.dimensions import DIMENSIONS
@@ -41,6 +41,7 @@ COMPARED = (
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
 _SAME_OPTIONS = "measure both with the same options"
+_key = attrgetter(*KEY)
 CHECKED = (*COMPARED, "wrong", "stop_reason")
 """Those that a check needs, and a fleet."""
 
@@ -139,6 +140,14 @@ class Comparison(Result, view="answers.compare.document"):
             and stats.decide(ratio.hold_together(row, number), self.tolerance) == verdict
         ]
 
+    def covers(self, case: Any) -> bool:
+        """Whether both runs have a case, or that of a row."""
+        return _key(case) in self._common
+
+    @cached_property
+    def _common(self) -> set[Any]:
+        return {_key(row.a) for row in self.rows}
+
     @property
     def setting(self) -> str:
         """How B's machine or its number of cores differs from A's: `across machines`, `on fewer
@@ -228,11 +237,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     left_out: tuple[host.LeftOut, ...] = ()
-    runs = ratio.find_facts(a.run, b.run)
-    if a.run and b.run and ratio.are_in_turns(runs):
+    runs = turns.find_facts(a.run, b.run)
+    if a.run and b.run and turns.are_in_turns(runs):
         left_out = host.find_left_out([a.run, b.run])
         a, b = (_without(run, left_out) for run in (a, b)) if left_out else (a, b)
-        runs = ratio.find_facts(a.run, b.run)
+        runs = turns.find_facts(a.run, b.run)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
@@ -241,7 +250,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
     changes = (
-        () if is_across or ratio.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
+        () if is_across or turns.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
     )
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)

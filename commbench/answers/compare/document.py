@@ -52,8 +52,8 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
         answer = _answer(only)
-        warnings = run_notes.warnings_section(run_notes.run_warnings([only.a, only.b]))
-        blocks = [warnings, *_blocks(only)]
+        warnings = run_notes.run_warnings([only.a, only.b], only.covers)
+        blocks = [run_notes.warnings_section(warnings), *_blocks(only)]
         return doc.Document(title, (), answer, blocks, verdict=len(known_causes(only)))
     sections: list[doc.Block] = [
         doc.Section(
@@ -64,7 +64,8 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     parts = zip(names, map(_counts, comparisons), strict=True)
     summary = [f"{name} against {first}: {part}." for name, part in parts]
     runs = [comparisons[0].a, *(each.b for each in comparisons)]
-    sections.insert(0, run_notes.warnings_section(run_notes.run_warnings(runs)))
+    warnings = run_notes.run_warnings(runs, lambda case: any(c.covers(case) for c in comparisons))
+    sections.insert(0, run_notes.warnings_section(warnings))
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 

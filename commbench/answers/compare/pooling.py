@@ -42,6 +42,7 @@ from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import format_range, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.ratio import (
+    APART,
     HOST,
     NO_EFFECT,
     UNUSUAL_RATIO,
@@ -92,6 +93,8 @@ class PooledRatio(NamedTuple):
     """For which both ratios are widened."""
     without_host: str = ""
     """The verdict without that, where it is undecided for that alone."""
+    times_as_wide: float = 1.0
+    """See ComparedRow.times_as_wide."""
     between: float = 0.0
     """tau^2: the variance between the log ratios of its rows that their intervals do not
     explain."""
@@ -144,6 +147,8 @@ class PooledRatio(NamedTuple):
             return HOST.format(f"{alone}: {self.without_host}")
         if self.ratio.is_unknown and self.verdict == stats.UNDECIDED:
             return cells.TOO_NOISY_TO_COMPARE
+        if self.others and self.times_as_wide > 1:
+            return APART
         which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
         return f"beyond the tolerance, but not for {which}" if self.others else ""
 
@@ -154,7 +159,8 @@ class PooledRatio(NamedTuple):
         def hold(found: Estimate | None, verdict: str, host: HostEffect = self.host) -> str:
             if not found or verdict not in stats.CHANGED:
                 return verdict
-            found = host.widen(stats.hold_together(found, number, self.degrees))
+            wide = stats.hold_together(found, number, self.degrees, self.times_as_wide)
+            found = host.widen(wide)
             return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
 
         plain, calm = map(self.host.without, (self.ratio, self.undisturbed))
@@ -170,13 +176,14 @@ class PooledRatio(NamedTuple):
     @property
     def smallest_difference(self) -> float | None:
         """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
-        return _smallest_difference(self.ratio)
+        shown = _smallest_difference(self.ratio)
+        return shown if shown is None else float((1 + shown) ** self.times_as_wide) - 1
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
         return fields_of(
             self, "smallest_difference", "reason",
-            without=("others", "degrees", "host", "between"),
+            without=("others", "degrees", "host", "times_as_wide", "between"),
         )  # fmt: skip
 
 
@@ -287,7 +294,7 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
         undisturbed, verdicts[1] if undisturbed else "", waited,
-        degrees=rows[0].degrees, host=host, between=between,
+        degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide, between=between,
     )  # fmt: skip
 
 

@@ -3,13 +3,11 @@ is to know of it."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from itertools import groupby, pairwise
 from math import exp, log, sqrt
-from operator import itemgetter, mul, sub
+from operator import mul
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis import statistics
@@ -17,9 +15,10 @@ from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED
+from commbench.answers.compare.turns import TIMES_AS_WIDE, RunFacts, are_in_turns, subtract
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
-from commbench.results.schema import OK, WRONG, Measurement, Run
+from commbench.results.schema import OK, WRONG, Measurement
 from commbench.stats import Estimate
 from commbench.units import short_repr
 from commbench.views.formats import fields_of
@@ -27,6 +26,8 @@ from commbench.views.formats import fields_of
 OVERLAP = "the interval reaches over the tolerance"
 HOST = "the host itself differs; without that {}"
 """Why what the same host would decide is undecided."""
+APART = "the runs differ, but they did not run in turns"
+"""Why two runs on CPUs are undecided: see turns.SURE_TURNS."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 
@@ -62,24 +63,6 @@ class HostEffect(NamedTuple):
 NO_EFFECT = HostEffect()
 
 
-class RunFacts(NamedTuple):
-    """What tells how far a run may be from another one."""
-
-    turns: int
-    """In how many turns it was measured: its launches between which none of the other run began
-    are one turn."""
-    spread: float
-    """The standard deviation of launches by all its rows, 0 where it is not known; in turns that of
-    the ratios of both runs by launch."""
-    launches: int = 0
-    """How many it has; 0 where that is not known."""
-
-
-def are_in_turns(runs: Sequence[RunFacts] | None) -> bool:
-    """Whether each launch of two runs is a turn of its own."""
-    return bool(runs) and all(run.turns == run.launches > 1 for run in runs or ())
-
-
 @short_repr("either.case.name", "verdict")
 class ComparedRow(NamedTuple):
     """Two rows that measured the same case."""
@@ -109,6 +92,11 @@ class ComparedRow(NamedTuple):
     def in_turns(self) -> bool:
         """Whether each launch of both sides was a turn of its own."""
         return are_in_turns(self.runs)
+
+    @property
+    def times_as_wide(self) -> float:
+        """TIMES_AS_WIDE for two runs that are apart."""
+        return TIMES_AS_WIDE if self.runs and self.runs[0].is_apart else 1.0
 
     @property
     def either(self) -> Any:
@@ -187,6 +175,8 @@ def compare_rows(
     if why := why_undecided(a, b, row.in_turns):
         return row._replace(reason=why)
     verdict, alone = (stats.decide(each, tolerance) for each in (found, host.without(found)))
+    if verdict in stats.CHANGED and stats.decide(hold_together(row, 1), tolerance) != verdict:
+        return row._replace(reason=APART)
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
@@ -242,55 +232,6 @@ def other_work(a: Any, b: Any) -> str:
 # What launches, runs and the host leave unsure, and many rows.
 
 
-TwoRuns: TypeAlias = tuple[RunFacts, RunFacts]
-_latest: deque[tuple[Run | None, Run | None, TwoRuns]] = deque(maxlen=8)
-"""The latest pairs of runs, and their facts: the settings of a sweep are compared kind by kind."""
-
-
-def find_facts(a: Run | None, b: Run | None) -> TwoRuns:
-    """Those of two runs; where they are not known, of runs that were measured one after another."""
-    if known := next((facts for x, y, facts in _latest if x is a and y is b), None):
-        return known
-    logs = [
-        {m.case.key(): statistics.launch_logs(samples_by_launch(m)) for m in run.measurements}
-        if run else {} for run in (a, b)
-    ]  # fmt: skip
-    turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
-    spreads = (statistics.spread_of(own.values()) for own in logs)
-    launches = (len(run.starts) if run else 0 for run in (a, b))
-    first, second = map(RunFacts, turns, spreads, launches)
-    if are_in_turns((first, second)):
-        ratios = (_subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
-        spread = statistics.spread_of(ratios)
-        first, second = first._replace(spread=spread), second._replace(spread=spread)
-    _latest.append((a, b, (first, second)))
-    return first, second
-
-
-def _subtract(b: Sequence[float], a: Sequence[float]) -> list[float]:
-    """By launch; empty where one side lacks any."""
-    return [*map(sub, b, a)] if len(a) == len(b) else []
-
-
-def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
-    """In how many turns two runs were measured whose launches began at these times. Each launch is
-    one where both made it before either made its next one, as in a sweep. Of launches that began in
-    one second, those with the same numbers in both runs alternate; others have the order of fewest
-    turns."""
-    both = [*zip(a, b, strict=False)]
-    if len(both) == len(a) == len(b) and all(max(p) < min(q) for p, q in pairwise(both)):
-        return len(a), len(b)
-    every = ((at, number, side) for side in (0, 1) for number, at in enumerate((a, b)[side]))
-    began: list[int] = []
-    for _, same in groupby(sorted(every), itemgetter(0)):
-        order = [(number, side) for _, number, side in same]
-        if {(number, 1 - side) for number, side in order} != {*order}:
-            order.sort(key=lambda each: began[-1:] != [each[1]])
-        began += [side for _, side in order]
-    sides = [side for side, _ in groupby(began)]
-    return sides.count(0), sides.count(1)
-
-
 MOST_OF_MEAN = 0.5
 """A sum of squared weights, whose sum is 1: beyond it one row has most of the weight."""
 
@@ -330,7 +271,7 @@ def logs_in_turns(row: ComparedRow, fraction: float = 0.5) -> list[float]:
     if not (row.samples and row.runs and row.in_turns):
         return []
     b, a = (statistics.launch_logs(samples_by_launch(m), fraction) for m in reversed(row.samples))
-    return _subtract(b, a) if len(a) == row.runs[0].launches else []
+    return subtract(b, a) if len(a) == row.runs[0].launches else []
 
 
 def usual_ratio_spread(row: ComparedRow) -> float:
@@ -392,4 +333,4 @@ def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     if row.ratio is None:
         return None
     found = row.host.without(row.ratio) or row.ratio
-    return row.host.widen(stats.hold_together(found, number, row.degrees))
+    return row.host.widen(stats.hold_together(found, number, row.degrees, row.times_as_wide))

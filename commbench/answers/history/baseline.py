@@ -331,10 +331,11 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
 
     best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
     then = f"With {MANY} runs the interval would be {of_many}, with"
+    is_more = level.runs < MANY and of_many not in ("", best)
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
         "of this run alone do not help.",
-        f"{then if level.runs < MANY and of_many else 'With'} any number of runs that differ as "
+        f"{then if is_more else 'With'} any number of runs that differ as "
         f"these do at best {best or cells.TOO_NOISY}.",
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",

@@ -193,7 +193,7 @@ def _waits(trend: Trend) -> Iterator[str]:
 def _hint(trend: Trend) -> str:
     """What lets ranks wait less, where it is the same for the systems whose ranks waited."""
     systems = {each.series.system for each in trend.series if each.waited}
-    hints = {busy_hint(s.cpu_mode != "realtime") for s in systems if s.device == "cpu"}
+    hints = {busy_hint(s.cpu_mode) for s in systems if s.device == "cpu"}
     return hints.pop() if len(hints) == 1 else waited_hint([])
 
 

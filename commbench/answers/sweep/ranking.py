@@ -17,6 +17,7 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
+from commbench.answers.compare.turns import TwoRuns, find_facts
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
@@ -253,7 +254,7 @@ def _make_times(
     for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            facts = comparing.find_facts(runs[best], run)
+            facts = find_facts(runs[best], run)
             compared = compare_rows("", rows[best], row, tolerance, facts)
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
@@ -296,7 +297,7 @@ def compare_two(
     both = [(own[a], own[b]) for own in times if a in own and b in own]
     if not both:
         return []
-    facts = comparing.find_facts(*(each.run for each in both[0]))
+    facts = find_facts(*(each.run for each in both[0]))
     rows = (compare_rows(points[0].kind, x.row, y.row, tolerance, facts) for x, y in both)
     return [row for row in rows if row.ratio]
 
@@ -308,7 +309,7 @@ _COLUMNS = (
 
 
 def compare_rows(
-    kind: str, a: ResultRow, b: ResultRow, tolerance: float, facts: comparing.TwoRuns
+    kind: str, a: ResultRow, b: ResultRow, tolerance: float, facts: TwoRuns
 ) -> comparing.ComparedRow:
     """The time of b over that of a. Launches and hosts differ only between runs: one run measures
     all of its rows in the same launches."""

@@ -326,7 +326,7 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
         (1.05, "18%", "More launches decide this limit, if they differ as these do and B/A stays: "
          "continue both, one after the other: `"),
         (1.2, "20%", "More launches may not decide this limit. If they differ as these do, and "
-         "B/A stays 1.20, 6 launches fail a limit below 9 %, and pass a limit from 32 % on. Or "
+         "B/A stays 1.20, 6 launches pass a limit from 32 % on. Or "
          "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "
          "doctor`), or with --cpu-mode realtime (root or CAP_SYS_NICE)."),
     ],
@@ -361,13 +361,14 @@ def launches_of(label: str, seconds: float, spread: float = 0.03) -> Run:
 
 
 def test_a_check_that_passes_says_first_that_launches_differ_by_more_than_its_limit() -> None:
-    new, old = launches_of("new", 0.4e-4, 0.3), launches_of("old", 2e-4, 0.3)
+    new, old = launches_of("new", 0.02e-4, 0.3), launches_of("old", 2e-4, 0.3)
     told = [document(check(new, [parse_rule("max_slowdown", limit)], old)).answer
             for limit in ("20%", "50%")]  # fmt: skip
-    assert [len(each) for each in told] == [2, 1]
+    assert [len(each) for each in told] == [3, 2]
     (again,) = advice(check(new, [parse_rule("max_slowdown", "20%")], old))
     assert again.startswith("Calls were faster than in the baseline by more than the limit.")
-    assert told[0][1].startswith("Launches of the median row differ (standard deviation): old by")
+    assert told[1][1] == "They did not run in turns: the host may have changed in between."
+    assert told[0][2].startswith("Launches of the median row differ (standard deviation): old by")
 
 
 def test_a_run_that_was_killed_before_it_measured_fails_against_a_baseline(tmp_path: Path) -> None:

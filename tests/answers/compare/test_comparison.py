@@ -17,7 +17,8 @@ from commbench.analysis.environment import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.compare.comparison import COMPARED, Comparison, Crossover, compare, row_kind
 from commbench.answers.compare.pooling import PooledRatio, random_effects
-from commbench.answers.compare.ratio import ComparedRow, RunFacts, why_not_compared
+from commbench.answers.compare.ratio import ComparedRow, why_not_compared
+from commbench.answers.compare.turns import RunFacts
 from commbench.errors import RecordsError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run

@@ -265,7 +265,7 @@ def test_a_warning_says_what_it_explains_and_whether_in_all_rows() -> None:
         ranks=ranks((0,), (1,)),
     )
     (found,) = find_warnings([waiting(0.9, MIB), late])
-    said = "time; try --cpu-mode realtime. This explains in some rows ranks that start late"
+    said = "time; try --cpu-mode realtime. In some rows this explains ranks that start late"
     assert (found.name, said in found.message) == ("queued", True)
 
 

@@ -1,0 +1,91 @@
+"""In how many turns two runs were measured, and how far a run may be from another one for that."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter, sub
+from typing import NamedTuple, TypeAlias
+
+from commbench.analysis import statistics
+from commbench.analysis.rows import samples_by_launch
+from commbench.results.schema import IN_SWEEP, Run
+
+SURE_TURNS, TIMES_AS_WIDE = 3, 2.0
+"""In fewer turns, two runs on CPUs are faster or slower only if an interval so many times as wide
+says so: in two of eight series, equal runs differed twice as much as launches show (RUNS)."""
+
+
+class RunFacts(NamedTuple):
+    """What tells how far a run may be from another one."""
+
+    turns: int
+    """In how many turns it was measured: its launches between which none of the other run began
+    are one turn."""
+    spread: float
+    """The standard deviation of launches by all its rows, 0 where it is not known; in turns that of
+    the ratios of both runs by launch."""
+    launches: int = 0
+    """How many it has; 0 where that is not known."""
+    is_apart: bool = False
+    """Whether both ran on CPUs in fewer than SURE_TURNS turns, in no sweep: the host may have
+    changed in between."""
+
+
+def are_in_turns(runs: Sequence[RunFacts] | None) -> bool:
+    """Whether each launch of two runs is a turn of its own."""
+    return bool(runs) and all(run.turns == run.launches > 1 for run in runs or ())
+
+
+TwoRuns: TypeAlias = tuple[RunFacts, RunFacts]
+_latest: deque[tuple[Run | None, Run | None, TwoRuns]] = deque(maxlen=8)
+"""The latest pairs of runs, and their facts: the settings of a sweep are compared kind by kind."""
+
+
+def find_facts(a: Run | None, b: Run | None) -> TwoRuns:
+    """Those of two runs; where they are not known, of runs that were measured one after another."""
+    if known := next((facts for x, y, facts in _latest if x is a and y is b), None):
+        return known
+    logs = [
+        {m.case.key(): statistics.launch_logs(samples_by_launch(m)) for m in run.measurements}
+        if run else {} for run in (a, b)
+    ]  # fmt: skip
+    turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
+    spreads = (statistics.spread_of(own.values()) for own in logs)
+    launches = (len(run.starts) if run else 0 for run in (a, b))
+    first, second = map(RunFacts, turns, spreads, launches)
+    if are_in_turns((first, second)):
+        ratios = (subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
+        spread = statistics.spread_of(ratios)
+        first, second = first._replace(spread=spread), second._replace(spread=spread)
+    elif a and b and min(turns) < SURE_TURNS:
+        headers = a.header, b.header
+        is_apart = all(h.plan.device == "cpu" and h.launcher != IN_SWEEP for h in headers)
+        first, second = first._replace(is_apart=is_apart), second._replace(is_apart=is_apart)
+    _latest.append((a, b, (first, second)))
+    return first, second
+
+
+def subtract(b: Sequence[float], a: Sequence[float]) -> list[float]:
+    """By launch; empty where one side lacks any."""
+    return [*map(sub, b, a)] if len(a) == len(b) else []
+
+
+def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
+    """In how many turns two runs were measured whose launches began at these times. Each launch is
+    one where both made it before either made its next one, as in a sweep. Of launches that began in
+    one second, those with the same numbers in both runs alternate; others have the order of fewest
+    turns."""
+    both = [*zip(a, b, strict=False)]
+    if len(both) == len(a) == len(b) and all(max(p) < min(q) for p, q in pairwise(both)):
+        return len(a), len(b)
+    every = ((at, number, side) for side in (0, 1) for number, at in enumerate((a, b)[side]))
+    began: list[int] = []
+    for _, same in groupby(sorted(every), itemgetter(0)):
+        order = [(number, side) for _, number, side in same]
+        if {(number, 1 - side) for number, side in order} != {*order}:
+            order.sort(key=lambda each: began[-1:] != [each[1]])
+        began += [side for _, side in order]
+    sides = [side for side, _ in groupby(began)]
+    return sides.count(0), sides.count(1)
