@@ -265,6 +265,8 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         f"{each.name} (pid {list_some([*map(str, each.pids)], 2)}) {each.cores:.1f} cores"
         for each in programs
     ]
+    if busiest and (others or 0.0) * facts.host_cores > 2 * sum(each.cores for each in programs):
+        busiest.append("most have ended or cannot be seen from here")
     return {
         "figure": figure,
         "percent": format_share(figure),

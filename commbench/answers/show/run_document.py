@@ -293,6 +293,8 @@ def _measured(run: Run) -> str:
     else:
         results = f"; the results of {checked} were checked and are correct"
         results += f", those of {unchecked} were not checked"
+        bare = len(measured) - checked - unchecked
+        results += f", {bare} {'has' if bare == 1 else 'have'} none" * bool(bare)
     return f"{', '.join(parts)}{results}."
 
 
