@@ -235,7 +235,7 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
     if not text:
         return RecordsError("the name of the run is empty", RUN_HINT)
     if sweep := find_sweep(text):
-        hint = f"use `commbench show {quote(text)}`, `plot` or `report`"
+        hint = "use `commbench show`, `plot` or `report` on it alone"
         if settings := _settings_of(sweep):
             hint += f", or name a setting: {settings}"
         return RecordsError(f"{text} is a sweep, not a run", hint)
