@@ -246,7 +246,7 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
         widest = max(pooled, key=lambda each: each.pooled.ratio)
         a, b = (result.names[each] for each in (widest.against, widest.setting))
         if cells.is_too_noisy(widest.pooled.ratio):
-            return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE}"
+            return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE} (shortest: {a})"
         return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
     for some in filter(None, (slower[:1], slower[1:])):
         if own := [each.pooled for each in pooled if each.setting in some]:
