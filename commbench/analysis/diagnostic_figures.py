@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
-from commbench.analysis.statistics import design_effect, launch_factor, median, medians, percentile
+from commbench.analysis.statistics import (
+    design_effect,
+    launch_half_width,
+    median,
+    medians,
+    percentile,
+)
 from commbench.analysis.two_groups import FEWEST_FOR_SHAPE, STALL_FACTOR, find_two_groups
 from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread, usual_launch_spread
 from commbench.plan.computations import AT_ONCE
@@ -183,15 +189,16 @@ def shown_asymmetric(row: ResultRow) -> float | None:
 
 
 def imprecision(row: ResultRow) -> float | None:
-    """The half-width of the interval of the median, over the one that --precision asks for, or the
-    least that a single launch has; None where sampling has reached that, and only the launches
-    differ by more."""
+    """The half-width of the interval of the median, over the one that --precision asks for, or that
+    of the launches, which more samples do not narrow; None where sampling has reached that."""
     has_reached = row.measurement.stop_reason == PRECISION or is_imported(row.header)
     if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
     precision, plan = row.time.precision, row.header.plan
-    of_one = exp(launch_factor(1) * usual_launch_spread(plan.backend)) - 1
-    least = max(plan.precision, of_one * (len(row.launch_medians) == 1))
+    usual, logs = usual_launch_spread(plan.backend), [log(t) for t in row.launch_medians if t]
+    is_known = len(logs) > 1 or (logs and usual)
+    of_launches = launch_half_width(logs, usual) if is_known else 0.0
+    least = max(plan.precision, 1.02 * (exp(of_launches) - 1))
     return None if precision is None else precision / least
 
 
@@ -250,13 +257,15 @@ def skew(row: ResultRow) -> float | None:
 
 
 def always_last(row: ResultRow) -> float | None:
-    """The largest share of the calls in which the same rank started last."""
+    """The largest share of the calls in which the same rank started last; None for the root of a
+    call, which may end last for what it does."""
     shares, part = row.interference.last_share, skew(row)
     if len(shares) < 2 or part is None or part <= 0.05:
         return None
     if row.time is None or row.time.iterations < FEWEST_FOR_SHAPE:
         return None
-    return max(shares)
+    root = row.measurement.case.root
+    return None if last_rank(row) == [f"rank {root}"] else max(shares)
 
 
 def last_rank(row: ResultRow) -> list[str]:

@@ -13,7 +13,7 @@ from commbench.answers.history.baseline import find_baseline
 from commbench.answers.history.document import RunsOfHistory, points_csv
 from commbench.answers.history.history import Trend, find_trend
 from commbench.answers.history.records import Added, HistoryRun, System
-from commbench.answers.history.store import HISTORY, History, Keep, open_history
+from commbench.answers.history.store import HISTORY, History, Keep, db_option, open_history
 from commbench.api.runs import ignore, load_rows, require_some
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.output.text import list_some
@@ -155,7 +155,7 @@ def _named(history: History, runs: Sequence[HistoryRun], name: str) -> list[Hist
     """The run with this number, or the runs with this label; at least one."""
     found = [run for run in runs if str(run.id) == name]
     if not (found := found or [run for run in runs if run.label == name]):
-        hint = "`commbench history list` has them"
+        hint = f"`commbench history list{db_option(history.path)}` has them"
         raise RecordsError(f"{history.path} has no run {name!r}", hint)
     return found
 

@@ -316,7 +316,7 @@ class Judge:
         if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
             return check
         if own and check.is_beyond and own.verdict == SLOWER:
-            return check._replace(reason=WITH_RANGE)
+            return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
         is_apart = getattr(row, "times_as_wide", 1.0) > 1
         why = ratio.APART if is_apart else NOT_TOGETHER.format(self.number)
         return check._replace(outcome=UNDECIDED, reason=why)

@@ -197,7 +197,9 @@ def clearer(
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
         again = f"{how}on a quiet host (`commbench doctor`){mode}"
         return f"{decision} Or measure both again {again}."
-    return f"More {word} decide this limit, if they differ as these do and B/A stays: {how}"
+    passes = all(high <= 1 + limit for *_, high in known)
+    then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
+    return f"More {word} decide this limit. {then}: {how}"
 
 
 def _later_times_as_wide(row: ratio.ComparedRow) -> float:

@@ -252,6 +252,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     changes = (
         () if is_across or turns.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
     )
+    if a.levels is not None:  # on a faster host, a run is as fast as usual if it takes no longer
+        changes = tuple(each for each in changes if each.ratio.value > 1)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):

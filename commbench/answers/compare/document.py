@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import inf, log
 from operator import attrgetter, itemgetter
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -212,7 +213,9 @@ SIDE_COLUMNS = (
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
     Column("launches", lambda side: side[1].launches, cells.NUMBER),
     Column("samples", lambda side: "none" * ((side[1].run or side[1].levels) is None), cells.TEXT),
-    Column("incomplete", lambda side: side[1].incomplete, cells.TEXT, 8, is_wrapped=True),
+    Column(
+        "incomplete", lambda side: shorten(side[1].incomplete, 70), cells.TEXT, 8, is_wrapped=True
+    ),
 )
 RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), cells.RATIO),
@@ -298,7 +301,9 @@ def _allowance(found: Comparison) -> str:
     has_interval = any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows)
     if found.are_in_turns or not has_interval:
         return ""
-    return " Intervals allow for runs that differ as much as launches do."
+    allowance = " Intervals allow for runs that differ as much as launches do."
+    few = " Not in turns, a change needs an interval twice as wide."
+    return allowance + few * any(row.times_as_wide > 1 for row in found.rows)
 
 
 def _remarks(found: Comparison) -> list[str]:

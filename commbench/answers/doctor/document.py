@@ -65,6 +65,9 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
             stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
         takes = best.takes("plain")
         yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {takes}{stalled}."
+        for each in report.small:
+            if each.verdict == UNDECIDED and each.time_s.value < best.time_s.value:
+                yield f"{each.mode} may be better still: {each.takes('plain')}."
     elif report.small and not report.unjudged:
         if least := min((share for _, share in report.stalled_shares), default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"

@@ -137,18 +137,18 @@ def find_baseline(
         notes.append("This run is the accepted level: it is compared with itself.")
     if history and (missing := len(cases) - len(rows)):
         notes.append(
-            f"The history has fewer than {steps.FEWEST} earlier runs that count of "
-            f"{format_count(missing, 'row')} on {system.name}. Runs whose ranks waited for a core "
-            "do not count."
+            f"Of {format_count(missing, 'row')} fewer than {steps.FEWEST} earlier runs count on "
+            f"{system.name}. Runs whose ranks waited for a core do not."
         )
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
-    absent = f"{number} of {steps.FEWEST} earlier runs count"
+    counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
+    absent = f"{counted}, and {steps.FEWEST} are needed"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
-        absent += f": {span(str, waited)} do not, {WAITED_TOO}"
-    counted, every = ({p.run for each in own for p in each.points} for own in (series, found))
-    if newer := sum(run.path != own for run in every - counted):
+        absent += f"; {span(str, waited)} do not, {WAITED_TOO}"
+    used, every = ({p.run for each in own for p in each.points} for own in (series, found))
+    if newer := sum(run.path != own for run in every - used):
         absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
     baseline = LoadedRun(
@@ -315,7 +315,8 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    number = f"{level.runs} earlier" if level.runs > 1 else "earlier"
+    runs = level.runs if level.runs >= steps.FEWEST else level.known
+    number = f"{runs} earlier" if runs > 1 else "earlier"
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)

@@ -323,8 +323,8 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ratio", "limit", "said"),
     [
-        (1.05, "18%", "More launches decide this limit, if they differ as these do and B/A stays: "
-         "continue both, one after the other: `"),
+        (1.05, "18%", "More launches decide this limit. Then it passes, if they differ as these do "
+         "and B/A stays: continue both, one after the other: `"),
         (1.2, "20%", "More launches may not decide this limit. If they differ as these do, and "
          "B/A stays 1.20, 6 launches pass a limit from 32 % on. Or "
          "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "

@@ -39,6 +39,13 @@ def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History)
 
 
 @pytest.mark.usefixtures("launches_alike")
+def test_a_run_on_a_faster_host_that_takes_no_longer_than_usual_passes(history: History) -> None:
+    fill(history, lambda _: 1.0, host=1.0)
+    gate = check(history, made_run(RUNS, 0.7, host=0.6))
+    assert (gate.outcome, "The host was" in gate.text()) == ("pass", False)
+
+
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize(("host", "outcome"), [(None, "fail"), (1.0, "fail"), (1.5, "no verdict")])
 def test_a_run_on_a_host_that_was_slower_is_not_called_slower(
     history: History, host: float | None, outcome: str
@@ -277,11 +284,9 @@ def test_an_empty_or_short_history_gives_no_verdict(
     assert gate.exit_code == 7 and "adds this run" in advice(gate)[0]
     assert advice(check(history, runs[4]))[0].startswith("This run is in the history already; ")
     old = check(history, runs[1])
-    assert "1 of 6 earlier runs count; 3 that started later do not" in verdict(old)
+    assert "1 earlier run counts, and 6 are needed; 3 that started later do not" in verdict(old)
     assert advice(old)[0].startswith("Only runs before this one count: check a newer run.")
-    assert "The history has fewer than 6 earlier runs that count of 5 rows on node1" in " ".join(
-        gate.text().split()
-    )
+    assert "Of 5 rows fewer than 6 earlier runs count on node1" in " ".join(gate.text().split())
 
 
 def test_a_history_in_another_cpu_mode_is_not_compared(history: History) -> None:
@@ -315,7 +320,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     )
     assert find_baseline(history, made_run(20))[0].rows == []
     gate = check(history, made_run(20))
-    why = "5 of 6 earlier runs count: 11 do not, their ranks waited for a core"
+    why = "5 earlier runs count, and 6 are needed; 11 do not, their ranks waited for a core"
     assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
     assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
     assert "do not count. Use an idle host" in advice(gate)[1]
