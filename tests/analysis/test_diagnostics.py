@@ -432,6 +432,11 @@ def test_precision_that_nobody_asked_for_is_not_missed() -> None:
     assert names(clean(*WIDE, iterations=15)) == []
 
 
+def test_launches_that_differ_need_no_more_samples() -> None:
+    found = [b for n in range(3) for b in batches(*[[MS * (1 + 0.2 * n)] * 100] * 5, launch=n)]
+    assert names(clean(*found, launches=3, precision=0.01)) == ["launches"]
+
+
 SHORT = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
 ON_GPU = {"backend": "nccl", "device": "cuda"}
 
@@ -461,6 +466,14 @@ def test_skew_is_no_matter_where_calls_are_not_aligned() -> None:
     late = steady(entry_skew_s=0.5 * MS, last_in=(0, 100))
     assert names(clean(*late)) == ["skew", "always_last"]
     assert names(clean(*late, timing="pipelined")) == []
+
+
+def test_a_root_may_always_be_last() -> None:
+    late = steady(entry_skew_s=0.5 * MS, last_in=(0, 100))
+    for root, named in ((0, ["skew", "always_last"]), (1, ["skew"])):
+        found = clean(*late)
+        case = found.measurement.case._replace(operation="gather", root=root)
+        assert names(make_row(found.header, found.measurement._replace(case=case))) == named
 
 
 def chance(*seed: int) -> numpy.random.Generator:

@@ -193,9 +193,9 @@ def clearer(
         return f"For a clearer answer {how}"
     word = "rounds" if holds_rounds(found.b.path) else "launches"
     if decision := _of_limit(limit, known, f"{number} {word}"):
-        how = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
+        turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
-        again = f"{how}on a quiet host (`commbench doctor`){mode}"
+        again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
         return f"{decision} Or measure both again {again}."
     passes = all(high <= 1 + limit for *_, high in known)
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"

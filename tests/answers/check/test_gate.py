@@ -102,6 +102,8 @@ def test_the_exit_code_of_rows_with_these_outcomes(
     gates = [gate_of(*parse_rows(rows), undecided=choice) for choice in ("", PASS, FAIL)]
     assert [gate.exit_code for gate in gates] == [code, code_of_pass, code_of_fail]
     assert all(bool(gate) == (gate.exit_code == 0) for gate in gates)
+    strict = gate_of(*parse_rows(rows), undecided=NO_VERDICT)
+    assert strict.exit_code == (7 if code == 0 and "likely" in rows else code)
     gate = gate_of(*parse_rows(rows), incomplete="it failed: rank 1 died")
     assert gate.exit_code == 1 and not gate
     assert verdict(gate).startswith("FAIL: the run is incomplete, it failed: rank 1 died")

@@ -15,11 +15,18 @@ from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 
 from commbench.analysis.environment import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
-from commbench.answers.compare.comparison import COMPARED, Comparison, Crossover, compare, row_kind
+from commbench.answers.compare.comparison import (
+    COMPARED,
+    Comparison,
+    Crossover,
+    compare,
+    require_two_runs,
+    row_kind,
+)
 from commbench.answers.compare.pooling import PooledRatio, random_effects
 from commbench.answers.compare.ratio import ComparedRow, why_not_compared
 from commbench.answers.compare.turns import RunFacts
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run
 from commbench.stats import Estimate
@@ -40,6 +47,14 @@ def at(seconds: float, seed: int, rows: int, batch_noise: float = 0.0) -> Loaded
 
 def column(rows: Sequence[Any], name: str) -> list[Any]:
     return [getattr(row, name) for row in rows]
+
+
+def test_a_copy_of_a_run_is_the_same_run() -> None:
+    run = in_memory("a", [steady(1e-4)] * 3)
+    with pytest.raises(UsageError, match="b is a copy of a"):
+        require_two_runs(
+            as_loaded_run(run._replace(path="a")), as_loaded_run(run._replace(path="b"))
+        )
 
 
 def test_a_true_slowdown_of_ten_percent_is_found() -> None:
