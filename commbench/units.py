@@ -6,10 +6,8 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from math import ceil, floor, log10, nan
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from commbench.errors import UsageError, wrong_value
 
@@ -32,21 +30,6 @@ LARGEST_SIZE = 1 << 50
 LEAST_PARAMETERS, MOST_PARAMETERS = 1000, 10**14
 """Of a model: with fewer, the unit was forgotten."""
 MOST_SIZES = 10_000
-T = TypeVar("T")
-
-
-def short_repr(*names: str) -> Callable[[type[T]], type[T]]:
-    """Gives a class a `__repr__` with these attributes: `<RowCheck: all_reduce 1 MiB, fail>`."""
-
-    def show(self: Any) -> str:
-        shown = ", ".join(str(attrgetter(name)(self)) for name in names)
-        return f"<{type(self).__name__}: {shown}>"
-
-    def decorate(of: type[T]) -> type[T]:
-        of.__repr__ = show  # type: ignore[method-assign]
-        return of
-
-    return decorate
 
 
 def parse_size(text: str) -> int:

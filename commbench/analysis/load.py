@@ -24,7 +24,7 @@ from commbench.analysis.csv_file import ROUNDING, read_results
 from commbench.analysis.row_names import kind_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UsageError, wrong_value
-from commbench.output.text import list_some
+from commbench.output.text import list_some, short_repr
 from commbench.plan.operations import find_operation
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
@@ -32,7 +32,7 @@ from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.rounds import read_setting
 from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT, find_run
-from commbench.units import format_count, format_sizes, short_repr
+from commbench.units import format_count, format_sizes
 
 if TYPE_CHECKING:
     from pandas import DataFrame

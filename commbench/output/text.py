@@ -13,9 +13,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from unicodedata import combining, east_asian_width
+
+T = TypeVar("T")
 
 STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 BOLD, RED, GREEN, YELLOW, PLAIN = STYLES
@@ -201,3 +204,17 @@ def seconds(duration: float, digits: int = 5) -> str:
         if duration < limit:
             return f"{duration * factor:.{digits}g} {unit}"
     return f"{duration:.{digits}g} s"
+
+
+def short_repr(*names: str) -> Callable[[type[T]], type[T]]:
+    """Gives a class a `__repr__` with these attributes: `<RowCheck: all_reduce 1 MiB, fail>`."""
+
+    def show(self: Any) -> str:
+        shown = ", ".join(str(attrgetter(name)(self)) for name in names)
+        return f"<{type(self).__name__}: {shown}>"
+
+    def decorate(of: type[T]) -> type[T]:
+        of.__repr__ = show  # type: ignore[method-assign]
+        return of
+
+    return decorate

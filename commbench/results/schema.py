@@ -16,11 +16,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.host.cpu import describe_cpu_mode
-from commbench.output.text import list_some
+from commbench.output.text import list_some, short_repr
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, StartUp, WrongElement
-from commbench.units import format_count, short_repr
+from commbench.units import format_count
 from commbench.validation import brief
 
 SCHEMA = 4

@@ -15,11 +15,10 @@ from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.units import short_repr
 from commbench.views.formats import Result
 
 DDP = "Bucket size of DDP"

@@ -22,11 +22,12 @@ from commbench.answers.compare import ratio
 from commbench.answers.compare.comparison import CHECKED, Comparison, compare
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
+from commbench.output.text import short_repr
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
-from commbench.units import format_count, short_repr
+from commbench.units import format_count
 from commbench.views.formats import Result
 
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
@@ -98,8 +99,7 @@ class RowCheck(NamedTuple):
 
 
 class Checks(Collection[RowCheck]):
-    """The rows of a rule. Those that pass may be a million: they are counted, and checked again
-    when they are asked for."""
+    """The rows of a rule. Those that pass may be a million: they are counted, and made anew."""
 
     def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
         self._make = make

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 from commbench import units
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.errors import UsageError, wrong_value
-from commbench.output.text import list_some, seconds
+from commbench.output.text import list_some, seconds, short_repr
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
 from commbench.results.files import read_whole
 from commbench.stats import Estimate
-from commbench.units import short_repr
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
 

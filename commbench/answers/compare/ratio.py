@@ -16,11 +16,11 @@ from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED
 from commbench.answers.compare.turns import TIMES_AS_WIDE, RunFacts, are_in_turns, subtract
+from commbench.output.text import short_repr
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.stats import Estimate
-from commbench.units import short_repr
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"

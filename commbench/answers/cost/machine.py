@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from commbench.analysis.figures import interpolate
 from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostModel, Terms, find_model
 from commbench.errors import RecordsError
+from commbench.output.text import short_repr
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
-from commbench.units import LARGEST_SIZE, short_repr
+from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build
 from commbench.views.formats import Result, as_json
 

@@ -16,7 +16,7 @@ from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
 from commbench.errors import RecordsError, UsageError
-from commbench.output.text import exact, join_words
+from commbench.output.text import exact, join_words, short_repr
 from commbench.plan import dimensions, dtypes, links, operations, plan
 from commbench.plan.backends import BACKENDS
 from commbench.plan.case import READY
@@ -26,7 +26,6 @@ from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
-from commbench.units import short_repr
 from commbench.validation import require_within
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -112,14 +111,9 @@ def explain_run(
 
 
 def answer(
-    what: str | Run,
-    op: str | None,
-    size: str | None,
-    peak: str | None,
-    model: str | Path | None,
-    notify: Callable[[str], None],
-    **quoted: Any,
-) -> Explanation:
+    what: str | Run, op: str | None, size: str | None, peak: str | None, model: str | Path | None,
+    notify: Callable[[str], None], **quoted: Any,
+) -> Explanation:  # fmt: skip
     """The explanation of a run, or of an operation's call; `model` is a machine file.
 
     A text `what` is a path, else an operation, else a run's label, where `notify` is told if there
@@ -322,7 +316,7 @@ def _bound_sentence(bound: known.Fact, share: known.Fact) -> str:
     latency = f"latency is {cells.share_with_interval_text(share.value)} of the time"
     if bound.value == known.UNDECIDED:
         return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."
-    return f"It is {bound.value}: {latency}, the rest grows with S; {bound.how}."
+    return f"It is {bound.value}: {latency}, {share.how}; {bound.how}."
 
 
 def _what_helps(found: RowExplanation) -> str:

@@ -218,7 +218,7 @@ HELPS = {
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
 }
-NO_DATA = "fewer calls help", "all of it"
+NO_DATA = "fewer calls help", "since it moves no data"
 """What is said in place of both where a call moves no data."""
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""

@@ -14,13 +14,14 @@ from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.answers.compare.host import CLOCK, FIGURES
 from commbench.errors import UsageError
+from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.plan.links import Fabric
 from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
 from commbench.stats import Estimate
-from commbench.units import format_count, format_GBps, format_time, short_repr
+from commbench.units import format_count, format_GBps, format_time
 
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""

@@ -15,12 +15,12 @@ from commbench.analysis.load import LoadedRun, distinct_names
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.statistics import median
-from commbench.output.text import list_some
+from commbench.output.text import list_some, short_repr
 from commbench.plan.links import Peak
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import Run, RunHeader, describe_end
 from commbench.stats import collect
-from commbench.units import format_count, short_repr
+from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 

@@ -20,12 +20,12 @@ from commbench.answers.compare import ratio as comparing
 from commbench.answers.compare.turns import TwoRuns, find_facts
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
+from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import IN_SWEEP, OK, Run
-from commbench.units import short_repr
 from commbench.views.formats import fields_of
 
 FASTEST, SHORTEST, TIED = "fastest", "shortest", "tied"

@@ -30,11 +30,11 @@ from commbench.analysis.environment import describe_changes
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.settings import Setting
+from commbench.output.text import short_repr
 from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Run
-from commbench.units import short_repr
 from commbench.validation import brief, build
 
 if TYPE_CHECKING:

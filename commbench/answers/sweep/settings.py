@@ -14,10 +14,10 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UnavailableError, UsageError, closest
+from commbench.output.text import short_repr
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import is_file
-from commbench.units import short_repr
 
 PYTHON = "python"
 """`--vary python=old,new`: which Python runs a setting. It is no option of `commbench run`."""
