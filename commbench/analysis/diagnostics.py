@@ -223,12 +223,13 @@ def busy_hint(cpu_mode: str, is_allowed: bool = True) -> str:
 
 
 def waited_sentences(
-    queued: Sequence[float | None], headers: Iterable[RunHeader | None], name: str = ""
-) -> list[str]:
+    queued: Sequence[float | None], headers: Iterable[RunHeader | None], name: str = "",
+    whose: str = "",
+) -> list[str]:  # fmt: skip
     """The answer to rows of which more than half say that ranks waited for a core, and what to do;
     `queued` has the part of the time of each row, None where it is not known, and `headers` are
-    those of their runs. `name`: of their run, where it is one of several. Of several CPU modes
-    that are compared, waiting is an effect."""
+    those of their runs. `name`: of their run, where it is one of several; `whose`: of the one run
+    of several whose ranks waited. Of several CPU modes that are compared, waiting is an effect."""
     if 2 * sum(map(has_waited, queued)) <= len(queued):
         return []
     headers = [*headers]
@@ -238,6 +239,7 @@ def waited_sentences(
         return [f"{WAITED.capitalize()}; how long depends on the CPU mode ({named})."]
     some = sum(map(has_waited, queued))
     rows = f" ({some} of {len(queued)} rows)" * (some < len(queued))
+    rows += f", in {whose}" * bool(whose)
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
     return [f"{sentence}{rows}. {waited_hint(headers)}"]
 

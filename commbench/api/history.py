@@ -46,14 +46,16 @@ def add(
     A run is a Run, a path or a label; or a folder of runs, of which those that cannot be
     added are left out, and `notify` gets a line for each. `node` is the name of the node or the
     cluster in the history, by default the hosts of the run. Raises UsageError for a run that is
-    incomplete or has no valid row, RecordsError where the history cannot be written.
+    incomplete or has no valid row, RecordsError where the history cannot be written, or no run of a
+    folder is added.
     """
-    added = []
+    added: list[Added] = []
     require_some(runs, "add")
     with History(db, is_written=True) as history:
         for given in runs:
             inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []
             every: Sequence[AnyRun] = inner or [given]
+            before = len(added)
             for run in every:
                 try:
                     found = history.add(load_rows(run, notify=notify), node or "")
@@ -65,6 +67,9 @@ def add(
                     added.append(found)
                     name = run if isinstance(run, (str, Path)) else run.name
                     notify(f"{found.outcome}: {name}")
+            if len(added) == before:
+                why = f"none of the runs in {given} can be added: {len(every)} were left out"
+                raise RecordsError(why, "add complete runs")
     return added
 
 

@@ -50,7 +50,10 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         for row in rows
     ]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    waited = diagnostics.waited_sentences(of_host, [found.a.header, found.b.header])
+    sides = {ratio.waited_sides(row.a, row.b) for row in rows} - {""}
+    whose = {"A": a, "B": b}.get(sides.pop(), "") if len(sides) == 1 else ""
+    headers = [found.a.header, found.b.header]
+    waited = diagnostics.waited_sentences(of_host, headers, whose=whose)
     if is_changed is None:
         is_changed = found.is_slower or found.is_faster
     facts = next((row.runs for row in rows if row.runs), ())

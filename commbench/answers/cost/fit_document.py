@@ -168,7 +168,7 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
     if shifts:
         said = join_words([_shift_text(*each) for each in shifts.items()])
         yield (
-            f"measured times are {said} than this model says: it does not show how the time grows "
+            f"measured times are {said} as this model says: it does not show how the time grows "
             "with the ranks, and intervals for other ranks are wider for that."
         )
         return
@@ -188,8 +188,7 @@ def _shifts(fitted: FittedModel) -> dict[int, float]:
 
 
 def _shift_text(ranks: int, error: float) -> str:
-    word = "longer" if error > 0 else "shorter"
-    return f"{percent(abs(exp(error) - 1))} {word} with {format_count(ranks, 'rank')}"
+    return f"{exp(error):.2g} times as long with {format_count(ranks, 'rank')}"
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -119,9 +119,10 @@ def predict(machine: Machine, request: Request) -> list[Prediction]:
                 f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
                 f"at most {MOST_PREDICTIONS:,} predictions are made at once",
             )
-        found = [_find_models(machine, name, n, per_node, request.variant) for n in world_sizes]
-        for models, n in zip(found, world_sizes, strict=True):
-            made += [_predict_call(*models, n, per_node, size) for size in sizes]
+        for n in world_sizes:  # fewer ranks than a host has are all on one
+            on_host = min(per_node, n)
+            models = _find_models(machine, name, n, on_host, request.variant)
+            made += [_predict_call(*models, n, on_host, size) for size in sizes]
     return made
 
 

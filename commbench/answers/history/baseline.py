@@ -177,6 +177,7 @@ def _slower_note(
     to accept it: from the runs that do not count and the ratio of each row."""
     firsts = Counter(later[0].run for later, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
+    found = [(later, ratio) for later, ratio in found if later[0].run == first]
     slower, db = span(ratio_text, [ratio for _, ratio in found]), db_option(path)
     runs = span(str, [len(later) for later, _ in found])
     causes = [

@@ -176,7 +176,7 @@ def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis, iterations: int) 
         yield f"A single link would be named if it was more than {_times(limit)} times as slow."
     elif not findings:
         yield (
-            f"The links cannot be judged: only one {_times(limit)} times slower would show. Use "
+            f"The links cannot be judged: only one {_times(limit)} times as slow would show. Use "
             f"`--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`."
         )
     ranks = {rank for pair in matrix.values for rank in pair}

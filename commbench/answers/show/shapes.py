@@ -105,6 +105,7 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
             )
             for own, what, other, figures in sorted(shape.find(timed), key=_size)
         ]  # fmt: skip
+        found = [each for each in found if not each.has_waited] or found
         calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
         if ends:

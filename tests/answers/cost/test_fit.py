@@ -153,8 +153,8 @@ def test_errors_that_go_with_the_ranks_are_said_and_widen_predictions_for_others
     ]  # fmt: skip
     found = planted.machine(fit_points("all_reduce", WITHIN, points))
     (warning,) = fit_warnings(found.fitted[0], found)
-    assert "shorter with 2 ranks and" in warning
-    assert "longer with 3 ranks than this model says" in warning
+    assert "times as long with 2 ranks and" in warning
+    assert "times as long with 3 ranks as this model says" in warning
     three, four = (planted.predict(found, "all_reduce", (n,), n, (1 << 20,))[0] for n in (3, 4))
     assert four.high_s / four.time_s > 1.5 * three.high_s / three.time_s
 

@@ -12,6 +12,7 @@ import planted
 import pytest
 from published_curves import curve
 
+import commbench
 from commbench.answers.cost.cost_models import ACROSS, WITHIN
 from commbench.answers.cost.fit import BEYOND
 from commbench.answers.cost.intervals import find_figure, odd_sizes
@@ -185,6 +186,14 @@ def test_what_supports_no_prediction_is_refused_with_the_reason(
 def test_without_ranks_per_node_a_machine_of_one_host_has_all_ranks_there() -> None:
     (found,) = planted.predict(planted.machine(planted.inside()), "all_reduce", (16,), None, (MIB,))
     assert (found.kind, found.ranks_per_node) == (WITHIN, 16)
+
+
+def test_a_prediction_does_not_depend_on_which_other_ranks_are_asked_for() -> None:
+    alone, beside = (
+        commbench.predict("published:h100", op="all_reduce", ranks=ranks, sizes="256M")
+        for ranks in ("8", "8,16")
+    )
+    assert alone.predictions[0] == beside.predictions[0]
 
 
 def test_of_several_models_of_a_call_one_must_be_chosen() -> None:
