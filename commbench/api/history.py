@@ -68,8 +68,7 @@ def add(
                     name = run if isinstance(run, (str, Path)) else run.name
                     notify(f"{found.outcome}: {name}")
             if len(added) == before:
-                why = f"none of the runs in {given} can be added: {len(every)} were left out"
-                raise RecordsError(why, "add complete runs")
+                raise RecordsError(f"no run in {given} can be added", "add complete runs")
     return added
 
 
