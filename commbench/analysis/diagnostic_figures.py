@@ -19,6 +19,7 @@ from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import (
     design_effect,
+    launch_factor,
     launch_half_width,
     median,
     medians,
@@ -189,17 +190,25 @@ def shown_asymmetric(row: ResultRow) -> float | None:
 
 
 def imprecision(row: ResultRow) -> float | None:
-    """The half-width of the interval of the median, over the one that --precision asks for, or that
-    of the launches, which more samples do not narrow; None where sampling has reached that."""
+    """The half-width of the interval of the median, over the one that --precision asks for, or the
+    least that a single launch has; None where sampling has reached that, and only the launches
+    differ by more."""
     has_reached = row.measurement.stop_reason == PRECISION or is_imported(row.header)
     if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
     precision, plan = row.time.precision, row.header.plan
-    usual, logs = usual_launch_spread(plan.backend), [log(t) for t in row.launch_medians if t]
-    is_known = len(logs) > 1 or (logs and usual)
-    of_launches = launch_half_width(logs, usual) if is_known else 0.0
-    least = max(plan.precision, 1.02 * (exp(of_launches) - 1))
+    of_one = exp(launch_factor(1) * usual_launch_spread(plan.backend)) - 1
+    least = max(plan.precision, of_one * (len(row.launch_medians) == 1))
     return None if precision is None else precision / least
+
+
+def is_of_launches(row: ResultRow) -> bool:
+    """Whether several launches make the interval as wide as it is: more samples do not narrow it."""
+    logs = [log(each) for each in row.launch_medians if each]
+    if len(logs) < 2 or row.time is None or row.time.precision is None:
+        return False
+    half = launch_half_width(logs, usual_launch_spread(row.header.plan.backend))
+    return row.time.precision <= 1.02 * (exp(half) - 1)
 
 
 def drift(row: ResultRow) -> float | None:

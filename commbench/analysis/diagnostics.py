@@ -341,5 +341,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("always_last", figures.always_last, 0.90, "too_few_cores", names=figures.last_rank),
     _diagnostic("launch_bound", figures.late_launches, 0.10),
     _diagnostic("coarse_clock", figures.clock_coarseness, 1.0),
-    _diagnostic("imprecise", figures.imprecision, 1.0, QUEUED),
+    _diagnostic(
+        "imprecise", figures.imprecision, 1.0, QUEUED, is_enough=figures.is_of_launches
+    ),
 )  # fmt: skip

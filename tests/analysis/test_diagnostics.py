@@ -11,7 +11,7 @@ import pytest
 from synthetic_rows import batches, ranks, row, written_row
 
 from commbench.analysis.clearer import more_time
-from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
+from commbench.analysis.diagnostic_figures import RISEN, is_of_launches, ranks_per_core
 from commbench.analysis.diagnostics import (
     DIAGNOSTICS,
     Diagnostic,
@@ -434,7 +434,9 @@ def test_precision_that_nobody_asked_for_is_not_missed() -> None:
 
 def test_launches_that_differ_need_no_more_samples() -> None:
     found = [b for n in range(3) for b in batches(*[[MS * (1 + 0.2 * n)] * 100] * 5, launch=n)]
-    assert names(clean(*found, launches=3, precision=0.01)) == ["launches"]
+    made = clean(*found, launches=3, precision=0.01)
+    assert names(made) == ["launches", "imprecise"]
+    assert [is_of_launches(each) for each in (made, clean(*WIDE))] == [True, False]
 
 
 SHORT = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
