@@ -203,7 +203,7 @@ def imprecision(row: ResultRow) -> float | None:
 
 
 def is_of_launches(row: ResultRow) -> bool:
-    """Whether several launches make the interval as wide as it is: more samples do not narrow it."""
+    """Whether several launches make the interval so wide: more samples do not narrow it."""
     logs = [log(each) for each in row.launch_medians if each]
     if len(logs) < 2 or row.time is None or row.time.precision is None:
         return False
