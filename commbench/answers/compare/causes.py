@@ -201,6 +201,8 @@ def clearer(
         again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
         return f"{decision} Or measure both again {again}."
     passes = all(high <= 1 + limit for *_, high in known)
+    if not passes and any(row.times_as_wide > 1 for row in rows):
+        return "Measure both in turns, as `commbench sweep` does: the host may differ."
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
     return f"More {word} decide this limit. {then}: {how}"
 
