@@ -183,9 +183,13 @@ def hold_together(
     """
     if not found.has_interval or min(found.value, *found.ends) <= 0:
         return found
-    factors = [factor_of_all(each) for each in (max(1, number), 1)]
-    wide, one = [student_quantile(z, degrees) for z in factors] if degrees else factors
-    times = times_as_wide * wide / one
+    times = times_as_wide
+    if number > 1:
+        factors = [factor_of_all(each) for each in (number, 1)]
+        wide, one = [student_quantile(z, degrees) for z in factors] if degrees else factors
+        times *= wide / one
+    if times == 1:
+        return found
     return found.map(lambda end: found.value * _exp(times * log(end / found.value)))
 
 

@@ -44,6 +44,8 @@ STALL_S = 1.5e-3
 """An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
 times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
 FEWEST_BATCHES_FOR_DRIFT = 4
+ROUNDED = 0.02
+"""An interval that is wider than that of the launches by this part is no wider."""
 LAUNCH_SHARE = 0.05
 """Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
@@ -208,7 +210,7 @@ def is_of_launches(row: ResultRow) -> bool:
     if len(logs) < 2 or row.time is None or row.time.precision is None:
         return False
     half = launch_half_width(logs, usual_launch_spread(row.header.plan.backend))
-    return row.time.precision <= 1.02 * (exp(half) - 1)
+    return row.time.precision <= (1 + ROUNDED) * (exp(half) - 1)
 
 
 def drift(row: ResultRow) -> float | None:
@@ -273,14 +275,19 @@ def always_last(row: ResultRow) -> float | None:
         return None
     if row.time is None or row.time.iterations < FEWEST_FOR_SHAPE:
         return None
-    root = row.measurement.case.root
-    return None if last_rank(row) == [f"rank {root}"] else max(shares)
+    return None if _last_rank(row) == row.measurement.case.root else max(shares)
 
 
 def last_rank(row: ResultRow) -> list[str]:
     """The rank that `always_last` is about."""
+    last = _last_rank(row)
+    return ["a rank" if last is None else f"rank {last}"]
+
+
+def _last_rank(row: ResultRow) -> int | None:
+    """The rank that started last in most calls; None where that is not known."""
     shares, ranks = row.interference.last_share, row.header.plan.ranks_of(row.measurement.case)
-    return [f"rank {ranks[shares.index(max(shares))]}" if shares else "a rank"]
+    return ranks[shares.index(max(shares))] if shares else None
 
 
 def clock_coarseness(row: ResultRow) -> float | None:

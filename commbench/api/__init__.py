@@ -200,9 +200,8 @@ def check(
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows, and those that likely pass, count as: "pass", "fail", "no-verdict", or None
-    (docs/gates.md). `ranks`, `op`, `dtype` and `notify`
-    are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
-    compared.
+    (docs/gates.md). `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError
+    where there is no rule, or run and baseline cannot be compared.
     """
     from commbench.answers.check.expected import PUBLISHED
     from commbench.answers.check.gate import NO_VERDICT, check

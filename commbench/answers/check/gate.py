@@ -308,8 +308,10 @@ class Judge:
             return check._replace(outcome=LIKELY)
         if check.outcome != FAIL or not check.estimate:
             return check
+        why = NOT_TOGETHER.format(self.number)
         if rule.limit.needs_baseline:
             estimate = ratio.hold_together(row, self.number)
+            why = ratio.APART if row.times_as_wide > 1 else why
         else:
             degrees = launch_degrees(row.launches)
             estimate = stats.hold_together(check.estimate, self.number, degrees)
@@ -317,8 +319,6 @@ class Judge:
             return check
         if own and check.is_beyond and own.verdict == SLOWER:
             return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
-        is_apart = getattr(row, "times_as_wide", 1.0) > 1
-        why = ratio.APART if is_apart else NOT_TOGETHER.format(self.number)
         return check._replace(outcome=UNDECIDED, reason=why)
 
 

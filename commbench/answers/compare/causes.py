@@ -4,7 +4,7 @@ clearer."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor
 
 from commbench.analysis import clearer as options
@@ -107,9 +107,14 @@ def launches_that_waited(found: Comparison) -> list[str]:
     pairs = [row.samples for row in found.rows if row.samples]
     own = {}
     for side, name in enumerate(distinct_names([found.a, found.b])):
-        every = Counter(n for pair in pairs for n in diagnostics.waited_launches(pair[side]))
-        own[f"of {name}"] = {n for n, rows in every.items() if 2 * rows >= len(pairs)}
+        own[f"of {name}"] = of_most([diagnostics.waited_launches(pair[side]) for pair in pairs])
     return waited_at("launch", "launches", own, "ratios")
+
+
+def of_most(found: Sequence[Iterable[int]]) -> list[int]:
+    """The numbers that half of these rows have, or more."""
+    every = Counter(number for numbers in found for number in numbers)
+    return [number for number, rows in every.items() if 2 * rows >= len(found)]
 
 
 def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:

@@ -329,7 +329,7 @@ def widen(
 
 def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     """The ratio of one of so many rows, with the interval that holds with 95 % for all of them: a
-    false alarm is then as rare as that of a single row."""
+    false alarm is then as rare as that of a single row. It is `times_as_wide`."""
     if row.ratio is None:
         return None
     found = row.host.without(row.ratio) or row.ratio

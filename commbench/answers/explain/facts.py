@@ -219,7 +219,7 @@ HELPS = {
     BOTH: "larger calls and fewer bytes both help",
 }
 NO_DATA = "fewer calls help", "since it moves no data"
-"""What is said in place of both where a call moves no data."""
+"""Of a call that moves no data: what helps, and why all of its time is latency."""
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
 LIMITS = f"{LATENCY} from {format_share(CLEAR)} on, {BANDWIDTH} up to {format_share(1 - CLEAR)}"
@@ -239,14 +239,14 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_run(row, time, every) if every else []
 
 
-def _bound(share: float | Estimate) -> list[Fact]:
+def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where the interval of the
     share does not."""
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
     bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
-    part = Fact(LATENCY_SHARE, share, SHARE, "the rest grows with S")
-    return [Fact(BOUND, bound, TEXT, HELPS.get(bound, LIMITS)), part]
+    helps, rest = (HELPS.get(bound, LIMITS), "the rest grows with S") if has_data else NO_DATA
+    return [Fact(BOUND, bound, TEXT, helps), Fact(LATENCY_SHARE, share, SHARE, rest)]
 
 
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
@@ -287,10 +287,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
         where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
-    bound = _bound(share)
-    if not curve:
-        bound = [each._replace(how=how) for each, how in zip(bound, NO_DATA, strict=True)]
-    facts = [*bound, Fact("latency", latency, SECONDS, where)]
+    facts = [*_bound(share, has_data=bool(curve)), Fact("latency", latency, SECONDS, where)]
     if curve:
         beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))

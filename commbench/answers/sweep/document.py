@@ -13,7 +13,7 @@ from commbench.analysis.clearer import FEW_LAUNCHES
 from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
-from commbench.answers.compare.causes import MOST_LAUNCHES, waited_at
+from commbench.answers.compare.causes import MOST_LAUNCHES, of_most, waited_at
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.compare.host import left_out_text
 from commbench.answers.show import run_notes
@@ -150,13 +150,8 @@ def _rows(result: SweepResult) -> list[ResultRow]:
 def _rounds_that_waited(result: SweepResult) -> list[str]:
     """In which rounds ranks waited for a core, in half of the rows or more, which explains why
     rounds differ."""
-    rows = Counter(row.setting for row in result.rows)
-    waited = Counter((row.setting, n) for row in result.rows for n in row.waited_rounds)
-    found = collect(
-        (f"under {result.names[setting]}", n)
-        for (setting, n), number in waited.items()
-        if 2 * number >= rows[setting]
-    )
+    rows = collect((row.setting, row.waited_rounds) for row in result.rows)
+    found = {f"under {result.names[setting]}": of_most(own) for setting, own in rows.items()}
     return waited_at("round", "rounds", found, "rounds")
 
 
@@ -282,7 +277,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
-        Column("time", lambda row: row[2] and alone(row[2].estimate), cells.TIME),
+        Column("time", lambda row: row[2] and _without_interval(row[2].estimate), cells.TIME),
         Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _verdict(row[2]), cells.TEXT, 8),
@@ -297,9 +292,8 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
-def alone(time: Estimate | None) -> Estimate | None:
-    """A time with the digits of one whose interval is not known, beside a ratio that is known
-    better."""
+def _without_interval(time: Estimate | None) -> Estimate | None:
+    """A time that is written with three digits, since the ratio beside it is known better."""
     return time and Estimate(time.value)
 
 
