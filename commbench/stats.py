@@ -82,8 +82,12 @@ class Estimate(NamedTuple):
     @property
     def is_unknown(self) -> bool:
         """Whether its interval, of a value above 0, is so wide that it says nothing."""
+        return self.is_wider(MOST_SPREAD)
+
+    def is_wider(self, factor: float) -> bool:
+        """Whether the ends of its interval differ by more than this factor."""
         low, high = self.ends
-        return high > MOST_SPREAD * low
+        return high > factor * low
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate times a factor above 0."""

@@ -60,6 +60,7 @@ def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int)
 
 def test_an_option_is_named_as_an_argument_of_python() -> None:
     assert worded("write --no-plots, or --root 2") == "write plots=False, or root=2"
+    assert worded("try --launches 6 --precision 2%") == 'try launches=6, precision="2%"'
     assert worded("see `commbench run --help`") == "see help(commbench.run)"
     assert worded("make: commbench workload import A") == "make: `commbench.workload.load(...)`"
 

@@ -29,6 +29,8 @@ _OPTION = re.compile(
     re.VERBOSE,
 )
 """A command; or an option, perhaps with a word that may be its value, or the one that is wrong."""
+_NEXT = re.compile(r"""\b[a-z_]+=("[^"]*"|[^\s,"]+)(?=\ [a-z_]+=)""")
+"""An argument before another one."""
 _NOT_QUOTED = re.compile(r"'.*'|\[.*|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
 
@@ -40,7 +42,7 @@ def worded(text: str) -> str:
     text = re.sub(r"(?<![\w-])-([a-zA-Z])\b", lambda found: _of_letter(found[1]), text)
     text = re.sub(r"(?<=write |ample )\d[\d.]*%", lambda found: f'"{found[0]}"', text)
     text = re.sub("(?<=these can: )[^;]*", lambda found: found[0].replace("-", "_"), text)
-    return _OPTION.sub(_as_argument, text)
+    return re.sub(_NEXT, r"\g<0>,", _OPTION.sub(_as_argument, text))
 
 
 def _of_letter(letter: str) -> str:

@@ -29,6 +29,8 @@ from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Picture
 
 MOST_ROWS = 8
 """Rows of one rule that a terminal shows, unless all are asked for."""
+MOST_SPREAD = 0.6
+"""A check that passes says how much launches differ, above this part of the smallest limit."""
 MOST_RULES = 3
 """Rules that the first sentence names."""
 MOST_IN_ANNOTATION = 5
@@ -79,10 +81,12 @@ def document(gate: GateResult) -> Document:
 
 
 def _differs_beyond_limit(gate: GateResult) -> bool:
-    """Whether launches, or their ratios, differ by more than the smallest limit of a ratio."""
+    """Whether launches, or their ratios, differ by more than a part of the smallest limit."""
     limits = [r.rule.value for r in gate.results if r.rule.limit.needs_baseline]
     runs = gate.comparison and next((row.runs for row in gate.comparison.rows), None)
-    return max((each.spread for each in runs or ()), default=0.0) > min(limits, default=inf) - 1
+    return max((each.spread for each in runs or ()), default=0.0) > MOST_SPREAD * (
+        min(limits, default=inf) - 1
+    )
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:

@@ -42,7 +42,6 @@ NO_BANDWIDTH, UNCHECKED = "no data, so no bandwidth", "results not checked"
 WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"its interval spans more than a factor of {WIDEST:g}: too noisy to pass by itself"
-TOO_WIDE = f"its interval spans more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
 WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
@@ -300,7 +299,8 @@ class Judge:
         rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
         # What launches have in common is in the interval of a range, where they are known.
         may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
-        if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
+        is_near = check.estimate and not check.estimate.is_wider(WIDEST_IN_RANGE)
+        if own and may_pass and is_near and check.reason in ("", WIDE) and check.excess <= 1:
             found = own.ratio_of(row)
             if found and judge(found, rule.value, rule.limit.is_least) == PASS:
                 return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
@@ -377,9 +377,8 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
         for one, where in ((row, ""), (baseline or row, " in the baseline")):
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
-    low, high = estimate.low or 0.0, estimate.high or 0.0
-    wide = TOO_WIDE if high > WIDEST_IN_RANGE * low else WIDE * (high > WIDEST * low)
-    doubt = doubt or wide * (outcome == UNDECIDED and found.excess <= 1)
+    is_wide = estimate.is_wider(WIDEST) and outcome == UNDECIDED and found.excess <= 1
+    doubt = doubt or WIDE * is_wide
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

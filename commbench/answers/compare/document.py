@@ -74,13 +74,12 @@ def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
     causes = known_causes(found)
-    is_told = any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
     if len(found.pooled) <= MOST_SENTENCES:
-        return [*causes, *pooled_sentences(found, is_told=is_told), *_single_rows(found)]
+        return [*causes, *pooled_sentences(found), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
     waited = sum(pooled.waited > 0 for pooled in found.pooled)
-    if waited and not is_told:
+    if waited and not _says_waited(causes):
         words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
     changed = [each for each in found.pooled if each.verdict in stats.CHANGED]
@@ -105,13 +104,15 @@ def _single_rows(found: Comparison) -> Iterator[str]:
             )
 
 
-def pooled_sentences(
-    found: Comparison, kind: str | None = None, is_told: bool = False
-) -> list[str]:
+def _says_waited(causes: Sequence[str]) -> bool:
+    return any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
+
+
+def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     """For each range of sizes the pooled ratio and its verdict; the steps of a workload first, then
-    ranges where B is slower or faster. `kind` limits them to one kind of case. `is_told`: it is
-    said that ranks waited."""
+    ranges where B is slower or faster. `kind` limits them to one kind of case."""
     a, b = distinct_names([found.a, found.b])
+    is_told = _says_waited(known_causes(found))
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"

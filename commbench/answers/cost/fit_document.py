@@ -98,12 +98,12 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
     curve = fitted.best.curve
     yield "formula", curve.model.formula
     yield "fitted to", describe_points(fitted.fitted_points)
-    corrected = ", after the correction by size" if curve.size_factors else ""
-    yield "scatter around it", f"± {percent(fitted.scatter)}{corrected}"
+    corrected = ", corrected by size" if curve.size_factors else ""
+    yield "scatter around it", f"{percent(fitted.scatter)} (standard deviation{corrected})"
     if fitted.best.cv_error is not None:
         yield "error of times left out", f"{percent(fitted.best.cv_error)} on average"
     if factors := [factor for _, factor in curve.size_factors]:
-        yield "correction by size", f"times {min(factors):.2f} … {max(factors):.2f}"
+        yield "correction by size", f"times {min(factors):.2f} to {max(factors):.2f}"
     if rivals := [each.curve.model.name for each in fitted.rivals]:
         yield "models that fit as well", list_some(rivals, 8)
     if left_out := [point for point in fitted.points if point.is_left_out]:

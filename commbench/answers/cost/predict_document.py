@@ -11,7 +11,7 @@ from commbench import units
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
-from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect, spread_evenly
@@ -33,7 +33,7 @@ FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
 
 
 def _is_known(found: Prediction) -> bool:
-    return found.high_s < 10 * found.low_s
+    return not found.time.is_wider(10)
 
 
 COLUMNS = (
@@ -60,7 +60,7 @@ def document(projection: Projection) -> Document:
     return Document(
         f"Predicted times by the cost models of {list_some(projection.machine.source, 4)}",
         [where],
-        [_answer(fitted, own) for fitted, own in projection.by_model],
+        [_answer(projection.machine, fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
             *([drawn] if _panels(projection) else []),
@@ -84,7 +84,7 @@ def sentence(found: Prediction) -> str:
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
 
-def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
+def _answer(machine: Machine, fitted: FittedModel, found: Sequence[Prediction]) -> str:
     """The prediction of the largest measured size, or else of the largest; and how far that is
     outside of what was measured."""
     named = ([each for each in found if not each.size_distance] or found)[-1]
@@ -92,6 +92,11 @@ def _answer(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
     far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
+    if named.ranks_distance and all(each.kind == cost_models.WITHIN for each in machine.fitted):
+        outside += (
+            f" It is for one host that has all {named.world_size} ranks. A network between hosts "
+            "takes longer, and was not measured."
+        )
     return sentence(named) + outside
 
 

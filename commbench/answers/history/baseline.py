@@ -7,7 +7,7 @@ or until someone accepts a later one: `commbench history accept RUN` begins a ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
@@ -64,6 +64,8 @@ class Level(NamedTuple):
     """The place of the first run of what is slower now: of the last segment, or after the level."""
     known: int
     """The runs of which the deviation is known, those of other levels among them."""
+    slowest: float
+    """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
     is_slower: bool = False
     """Whether the runs after those of the level are slower."""
 
@@ -237,11 +239,26 @@ def find_level(
         fast = [each for part in base for each in logs[part.first : part.last + 1]]
         deviation, degrees = single_points(fast, base)
     time = exp(sum(part.number * log(part.level.value) for part in base if part.level) / runs)
+    slowest = time * exp(slow_by_chance([*_residuals(logs, segments)]))
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     least = latest.least_step
-    return Level(time, runs, deviation, degrees, usual, more, least, end, len(times))
+    return Level(time, runs, deviation, degrees, usual, more, least, end, len(times), slowest)
+
+
+def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iterator[float]:
+    """Of each time that over the level of its segment; logarithms. All levels are known."""
+    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
+    return (own - level for own, level in zip(logs, levels, strict=True))
+
+
+def slow_by_chance(logs: Sequence[float]) -> float:
+    """The largest of these logarithms of times over their levels, of those after which a run was as
+    fast as usual again; of many, that which 5 % of them exceed. A run that is not slower than that
+    may be slow by the same chance."""
+    ended = max((n for n, own in enumerate(logs) if own <= 0), default=0)
+    return sorted(logs[: ended + 1])[-1 - (ended + 2) // 20]
 
 
 def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[steps.Segment]:
@@ -270,8 +287,7 @@ def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> t
     """The standard deviation of single points about the levels of their segments, of all of which
     the level is known, and its degrees of freedom. One point in ten, at least one, does not count
     where it is an outlier: at 5 % for all points together, by Student's t of the others."""
-    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
-    squares = sorted((own - level) ** 2 for own, level in zip(logs, levels, strict=True))
+    squares = sorted(residual**2 for residual in _residuals(logs, segments))
     number, lost = len(squares), len(segments)
     z = factor_of_all(number)
     for out in range(max(1, number // 10), -1, -1):
@@ -288,7 +304,8 @@ def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:
     shares = [p.queued_share for p in points if p.queued_share is not None]
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
     return row._replace(
-        time_s=time, time_ci_low_s=time / factor, time_ci_high_s=time * factor, **other,
+        time_s=time, time_ci_low_s=time / factor,
+        time_ci_high_s=max(time * factor, level.slowest), **other,
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
         queued_share=fmean(shares) if shares else None, warnings="",
     )  # fmt: skip
@@ -309,7 +326,7 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
     if min(each.runs for each in levels) >= steps.FEWEST:
         return f"{runs} earlier runs"
-    level = f"a level of {runs} run{'s' * (runs != '1')}"
+    level = f"a level of {runs} run{'s' * (runs != '1')}{' by row' * (' to ' in runs)}"
     return level if runs == known else f"{level}, whose noise is known from {known} runs"
 
 
@@ -334,9 +351,13 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
     then = f"With {MANY} runs the interval would be {of_many}, with"
     is_more = level.runs < MANY and of_many not in ("", best)
+    chance = ""
+    if level.slowest > level.time * exp(half):
+        times = ratio_text(level.slowest / level.time)
+        chance = f" One took {times} times as long as usual, and later ones did not."
     found = [
-        f"The history is the uncertain part: its {differ}, so a single run may, too. More launches "
-        "of this run alone do not help.",
+        f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
+        "launches of this run alone do not help.",
         f"{then if is_more else 'With'} any number of runs that differ as "
         f"these do at best {best or cells.TOO_NOISY}.",
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"

@@ -92,12 +92,9 @@ def sentence(change: Change, trend: Trend) -> str:
     """A change in one sentence: when, which rows, how much (by row where rows really differ), and
     what changed then."""
     is_slower = change.ratio.value > 1
-    own = [
-        r if is_slower else r.map(lambda value: 1 / value)
-        for r in _by_row(step.ratio for step in change.steps)
-    ]
-    how = _times(own, f"as {'slow' if is_slower else 'fast'}")
-    return f"{_when(change, trend)} {rows_of(change, trend)} became {how}; {causes_text(change)}."
+    became = f"{rows_of(change, trend)} became {'slower' if is_slower else 'faster'}"
+    how = _times(_by_row(step.ratio for step in change.steps))
+    return f"{_when(change, trend)} {became}: {how}; {causes_text(change)}."
 
 
 def _when(change: Change, trend: Trend) -> str:
@@ -113,11 +110,11 @@ def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
     return own if differ else [whole]
 
 
-def _times(own: Sequence[Estimate], how: str) -> str:
+def _times(own: Sequence[Estimate]) -> str:
     """What _by_row found, in words."""
     if own[1:]:
-        return f"{span(cells.ratio_text, own)} times {how}, by row"
-    return cells.times_text(own[0], how)
+        return f"{span(cells.ratio_text, own)} times as long, by row"
+    return cells.times_text(own[0], "as long")
 
 
 def _slower_since(trend: Trend) -> Iterator[str]:
@@ -132,7 +129,7 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         parts = longer_waits(old, new)
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
-            f"{_times(_by_row(each.by for each in rows), 'as long')}"
+            f"{_times(_by_row(each.by for each in rows))}"
             f"{f'; {WAITING} went from {parts[0]} to {parts[1]} then' if parts else ''}. "
             f"A check does not count {these} as usual."
         )
@@ -153,7 +150,7 @@ def _fast_again(trend: Trend) -> Iterator[str]:
         last = "The last run is" if runs == "1" else f"The last {runs} runs are"
         most = cells.ratio_text(max(each.over_before for each in rows))
         how = "as fast as before that again" if is_as_fast else (
-            f"faster again, but up to {most} times as slow as before that"
+            f"faster again, but took up to {most} times as long as before that"
         )  # fmt: skip
         yield f"{last} {how}, too few for a level: {names}."
 

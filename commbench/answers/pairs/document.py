@@ -58,8 +58,9 @@ def diagnose_pairs(run: Run) -> list[Diagnosed]:
     return [(matrix, find_slow(matrix)) for matrix in matrices.matrices_of_rounds(run)]
 
 
-def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
-    """A sentence: which parts are slow and by how much, or that none is; and what was compared."""
+def pairs_answer(diagnosed: Sequence[Diagnosed], crowd: str = "") -> Iterator[str]:
+    """A sentence: which parts are slow and by how much, or that none is; and what was compared.
+    `crowd` is that of find_crowd."""
     main = matrices.main_matrices(matrix for matrix, _ in diagnosed)
     own = [(matrix, found) for matrix, found in diagnosed if matrix in main]
     tested = [each for each in own if each[1].findings or each[1].link_limit is not None]
@@ -87,7 +88,8 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
         is_noisy = any((found.link_limit or 1.0) < _NOISY for _, found in tested)
         if is_noisy:
             what = "a link" if judged else "a rank or a link"
-            yield f"Cannot tell whether {what} is slow: the values are too noisy."
+            why = f"; {crowd}" * bool(crowd)
+            yield f"Cannot tell whether {what} is slow: the values are too noisy{why}."
         what = "rank" if is_noisy else "rank, host or link"
         text = f"no slow {what} is seen: {compared}." if judged else f"{compared}."
         limits = [

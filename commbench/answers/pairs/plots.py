@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from commbench.analysis.diagnostics import waited_answer
+from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import make_rows
 from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
 from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
@@ -61,7 +62,7 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; " * (run.header.plan.world_size > 2)
                  + "lower quartile of a pair's batches",
-                 *pairs_answer(diagnosed)]  # fmt: skip
+                 *pairs_answer(diagnosed, find_crowd([run.header]))]  # fmt: skip
         pictures += [draw_pairs(found, notes)] if found else []
     return pictures
 

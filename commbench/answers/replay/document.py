@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from commbench import units
 from commbench.answers.replay.replay import ReplayResult, StepReplay, VariantReplay, analyse_replay
 from commbench.plan.operations import REPLAY
+from commbench.plan.plan import Plan
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload import Step, Workload
 from commbench.plan.workload_fit import was_shrunk
@@ -60,17 +61,26 @@ VIEW = View(document, schema=1, data=replay_facts)
 
 def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
     """What is slow in each step, and what would help."""
-    return [line for found in steps for line in _verdict(replayed_workload(run.header.plan), found)]
+    plan = run.header.plan
+    return [*_other_backend(plan), *(line for found in steps for line in _verdict(plan, found))]
 
 
-def _verdict(workload: Workload, found: StepReplay) -> list[str]:
+def _other_backend(plan: Plan) -> list[str]:
+    """A sentence where the trace is of another backend than the run."""
+    traced = replayed_workload(plan).backend
+    said = f"The trace is of {traced}, this run of {plan.backend}: not the same hardware."
+    return [said] if traced and plan.backend not in traced else []
+
+
+def _verdict(plan: Plan, found: StepReplay) -> list[str]:
     """First how long the step takes, then whether communication is slower here, and which variant
     saves most."""
+    workload = replayed_workload(plan)
     lines, gaps = [], found.variant(GAPS)
     if gaps and (ratio := found.step_over_trace):
         name = f" {found.step.name}" if workload.steps[1:] else ""
         lines.append(f"The step{name} takes {_beside(gaps, found.step.time_s, ratio)}.")
-    second = "; ".join([*_against_trace(workload, found), *_would_help(found)])
+    second = "; ".join([*_against_trace(plan, found), *_would_help(found)])
     lines += [f"{second[:1].upper()}{second[1:]}."] if second else []
     for where, field in (("in the trace", "traced.seconds"), ("here", "here_s")):
         times = [*map(attrgetter(field), found.operations)]
@@ -86,15 +96,17 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     return lines
 
 
-def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
+def _against_trace(plan: Plan, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
     ratio, calls = found.over_trace, found.variant(CALLS)
     if calls and not ratio:
         yield f"the calls, one after another, take {cells.time_text(calls.time_s)}"
     if not (ratio and calls):
         return
-    if was_shrunk(workload):
+    if was_shrunk(replayed_workload(plan)):
         meaning = "the networks cannot be compared, since the trace had more ranks"
+    elif _other_backend(plan):
+        meaning = "the networks cannot be compared, since the backends differ"
     elif calls.has_waited:
         meaning = "the networks cannot be compared, since ranks waited for a core"
     elif ratio.low is None or ratio.high is None:
@@ -256,8 +268,9 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
         for row in whole_rows(found)
     ]
     panels = [Bars("Calls of one rank in a step", calls), Bars("Whole step", whole)]
-    verdict = [*_verdict(workload, found)]
-    notes = [*verdict[:2], f"{run.name}: {run.header.describe_ranks()}"]
+    verdict = _verdict(run.header.plan, found)
+    own = f"{run.name}: {run.header.describe_ranks()}"
+    notes = [*_other_backend(run.header.plan), *verdict[:2], own]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
         notes.append(f"{left_out} more operations are not drawn")
     title, shown = f"Replay of {_step_title(workload, found.step)}", [p for p in panels if p.rows]

@@ -279,10 +279,8 @@ TIMES = (
     Column("compu-\ntation\nalone", lambda row: time_of(row.parts[1]), cells.TIME),
     Column("at once ", attrgetter("overlap.computation_s"), cells.TIME, 6),
     Column("both\nended", time_of, cells.TIME),
-    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), cells.SHARE, 2),
-    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), cells.SHARE, 2),
 )
-"""The times from which they are computed, and the formulas of other tools."""
+"""The times from which they are computed."""
 
 
 def without_parts(rows: Sequence[ResultRow]) -> list[ResultRow]:

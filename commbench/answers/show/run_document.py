@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.diagnostics import waited_answer
+from commbench.analysis.environment import find_crowd
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.row_names import column_meanings
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
@@ -124,8 +125,9 @@ def document(shown: ShownRun) -> doc.Document:
     found += special or [shapes.shapes_sentence(run.header, shown.shapes)]
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
-    is_last = is_bad and not shown.soak
-    sentences = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
+    is_lacking = bool(run.incomplete) and not is_imported(run.header)
+    is_first = (is_lacking or has_wrong(run)) and not shown.soak
+    sentences = [*_status(shown), *found] if is_first else [*found, *_status(shown)]
     answer = [*filter(None, sentences)]
     wrong = [(m.case, m.reason * (m.status == WRONG)) for m in (row.measurement for row in rows)]
     missing = [
@@ -192,8 +194,8 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     if has_matrix(run.header.plan):
         from commbench.answers.pairs import document as pairs_table
 
-        pairs = pairs_table.diagnose_pairs(run)
-        return [*pairs_table.pairs_answer(pairs)], [*pairs_table.pairs_blocks(run, pairs)]
+        pairs, crowd = pairs_table.diagnose_pairs(run), find_crowd([run.header])
+        return [*pairs_table.pairs_answer(pairs, crowd)], [*pairs_table.pairs_blocks(run, pairs)]
     return [], []
 
 

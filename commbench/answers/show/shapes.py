@@ -252,9 +252,13 @@ def _times(found: Estimate) -> str:
     return f"{cells.ratio_with_interval_text(found)}{unknown} times"
 
 
+def _share(found: Estimate) -> str:
+    return cells.share_with_interval_text(found) if found.ends[1] else "none"
+
+
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
-    "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
+    "share": _share, "mean": "{:.2f}".format, "groups": str,
     "tensors": lambda number: f"of {number} tensors, " * (number > 1), "as_fast": join_words,
     "_per_s": cells.bandwidth_with_interval_text,
     "_s": cells.time_with_interval_text,

@@ -9,7 +9,7 @@ from math import sqrt
 import pytest
 from gate_power import checked
 
-from commbench.answers.check.gate import TOO_WIDE, WIDE, _decide
+from commbench.answers.check.gate import WIDE, Judge, _decide
 from commbench.answers.compare.ratio import APART
 from commbench.stats import FAIL, LIKELY, PASS, Estimate
 
@@ -83,10 +83,12 @@ def test_a_check_needs_as_many_rows_that_pass_as_likely_do() -> None:
 def test_a_row_that_says_nothing_by_itself_does_not_pass_with_its_range() -> None:
     gate = checked(12, 0.04, 1, limit="25%")
     rule, pair = gate.results[0].rule, gate.comparison.rows[0]
-    for most, reason in ((3.9, WIDE), (4.1, TOO_WIDE)):
+    judge = Judge(rule, gate.run, gate.comparison)
+    for most, outcome in ((3.9, PASS), (4.1, "undecided")):
         noisy = Estimate(1.0, 1 / sqrt(most), sqrt(most))
         found = _decide(rule, pair.b, noisy, pair.a, False)
-        assert (found.outcome, found.reason) == ("undecided", reason)
+        assert (found.outcome, found.reason) == ("undecided", WIDE)
+        assert judge._with_others(found, pair).outcome == outcome
 
 
 # One row of 12 that takes 1.6 times as long passes in none of 100 checks with 10 or 25 %.

@@ -17,7 +17,8 @@ from commbench.answers.cost.cost_models import ACROSS, WITHIN
 from commbench.answers.cost.fit import BEYOND
 from commbench.answers.cost.intervals import find_figure, odd_sizes
 from commbench.answers.cost.machine import Machine, Point
-from commbench.answers.cost.predict import Prediction
+from commbench.answers.cost.predict import Prediction, Request, project
+from commbench.answers.cost.predict_document import document
 from commbench.answers.cost.selection import fit_points
 from commbench.errors import UnavailableError, UsageError
 
@@ -186,6 +187,11 @@ def test_what_supports_no_prediction_is_refused_with_the_reason(
 def test_without_ranks_per_node_a_machine_of_one_host_has_all_ranks_there() -> None:
     (found,) = planted.predict(planted.machine(planted.inside()), "all_reduce", (16,), None, (MIB,))
     assert (found.kind, found.ranks_per_node) == (WITHIN, 16)
+    most = planted.inside().world_sizes[-1]
+    for ranks, is_said in ((most, False), (2 * most, True)):
+        asked = Request(("all_reduce",), (ranks,), None, (MIB,))
+        (said,) = document(project(planted.machine(planted.inside()), asked)).answer
+        assert (f"It is for one host that has all {ranks} ranks." in said) == is_said
 
 
 def test_a_prediction_does_not_depend_on_which_other_ranks_are_asked_for() -> None:

@@ -39,6 +39,27 @@ def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History)
 
 
 @pytest.mark.usefixtures("launches_alike")
+@pytest.mark.parametrize(
+    ("slow", "factor", "outcome"),
+    [
+        ([9], 1.39, "no verdict"),  # run 10 took 1.4 times as long, and the next one did not
+        ([9], 1.6, "fail"),
+        ([9, 21], 1.39, "no verdict"),  # 2 of 30
+        ([29], 1.39, "fail"),  # a slowdown may have begun there
+    ],
+)
+def test_a_run_is_not_called_slower_than_one_before_that_was_slow_by_chance(
+    history: History, slow: list[int], factor: float, outcome: str
+) -> None:
+    number = slow[-1] + 9 if slow[-1] < 29 else 30
+    fill(history, lambda day: 1.4 if day in slow else 1.0, number=number)
+    gate = check(history, made_run(number, factor))
+    assert gate.outcome == outcome
+    said = re.search(r"One took 1.[34]\d times as long as usual, and", " ".join(advice(gate)))
+    assert bool(said) == (outcome == "no verdict")
+
+
+@pytest.mark.usefixtures("launches_alike")
 def test_a_run_on_a_faster_host_that_takes_no_longer_than_usual_passes(history: History) -> None:
     fill(history, lambda _: 1.0, host=1.0)
     gate = check(history, made_run(RUNS, 0.7, host=0.6))

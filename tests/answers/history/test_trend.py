@@ -98,7 +98,8 @@ def test_two_directions_are_two_changes_and_an_old_one_is_not_current(history: H
     assert (newest.run.id, oldest.run.id) == (41, 21)
     assert newest.ratio.value < 1 < oldest.ratio.value
     assert newest.is_current and not oldest.is_current
-    assert "times as fast" in sentence(newest, find_trend(history))
+    found = sentence(newest, find_trend(history))
+    assert re.search(r"became faster: 0\.6\d \(\S+ … \S+\) times as long; ", found)
 
 
 def test_an_outlier_is_no_change(history: History) -> None:
@@ -183,7 +184,7 @@ def test_runs_that_are_fast_again_hide_no_slowdown(history: History, back: int) 
     ("last", "said"),
     [
         (1.02, "The last run is as fast as before that again, too few for a level: all_reduce"),
-        (1.5, "The last run is faster again, but up to 1.4"),
+        (1.5, "The last run is faster again, but took up to 1.4"),
     ],
 )
 def test_how_fast_the_last_run_is_again(history: History, last: float, said: str) -> None:
@@ -237,7 +238,7 @@ def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> 
         row._replace(size_bytes=size) for row, size in zip(run.rows, sizes, strict=True)
     ]))  # fmt: skip
     said = " ".join(find_trend(history).text().split())
-    assert "all_reduce 1K-5K became 1.27 (" in said
+    assert "all_reduce 1K-5K became slower: 1.27 (" in said
     assert "in the last 2 runs, too few or too noisy for a step: all_reduce 1K-5K took 1." in said
 
 
@@ -284,8 +285,8 @@ def test_rows_that_cannot_have_a_step_do_not_hide_one(history: History) -> None:
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (2.0, "became 1.95 ("),
-        (4.0, "became 1.95 to 3.90 times as slow, by row"),
+        (2.0, "became slower: 1.95 ("),
+        (4.0, "became slower: 1.95 to 3.90 times as long, by row"),
     ],
 )
 def test_rows_that_changed_by_other_factors_are_not_averaged(

@@ -80,9 +80,9 @@ def test_of_two_ranks_the_latency_and_the_bandwidth_are_said() -> None:
 def test_links_of_values_that_scatter_are_not_judged() -> None:
     (found, diagnosis), _ = diagnose_pairs(pairs_run(pairs_plan(world_size=4), slow_way))
     noisy = diagnosis._replace(link_limit=0.01)
-    answer, _ = pairs_answer([(found, noisy)])
+    answer, _ = pairs_answer([(found, noisy)], "4 ranks share 2 cores")
     (note,) = pairs_document.describe_unknown(found, noisy, 100)
-    assert "too noisy" in answer and "100 times" in note and "--iters 400" in note
+    assert "too noisy; 4 ranks share 2 cores." in answer and "100 times" in note and "--iters 400" in note
 
 
 @pytest.mark.parametrize(("device", "named"), [("cpu", "network card"), ("cuda", "its GPU")])

@@ -11,6 +11,7 @@ from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.rows import make_rows
+from commbench.answers.replay.document import replay_answer
 from commbench.answers.replay.replay import StepReplay, analyse_replay
 from commbench.answers.show.plots import run_pictures
 from commbench.api.runs import Run
@@ -93,6 +94,15 @@ def test_operations_have_the_sum_of_the_medians_of_their_calls() -> None:
         assert by_name[name].traced.calls == 0.5
         assert by_name[name].replayed is not None
         assert by_name[name].replayed == pytest.approx((message / 2,) * 3, rel=0.02)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", ""])
+def test_a_trace_of_another_backend_is_named(backend: str) -> None:
+    run = replay_run(WORKLOAD._replace(backend=backend), lambda case: steady(seconds(case)))
+    said = " ".join(replay_answer(run, analyse_replay(run)))
+    is_other = backend == "nccl"
+    assert said.startswith("The trace is of nccl, this run of gloo: not the") == is_other
+    assert ("cannot be compared, since the backends differ" in said) == is_other
 
 
 def test_the_interval_of_a_sum_counts_the_calls_of_one_case_together() -> None:
