@@ -39,6 +39,22 @@ if TYPE_CHECKING:
 Recorded = TypeVar("Recorded", bound=schema.Run)
 
 
+class OfHistory(NamedTuple):
+    """What the usual levels of a history have beside their rows; see answers.history.baseline."""
+
+    absent: str
+    """Why a case has no row."""
+    levels: Mapping[Any, Any] = {}
+    """The Level of each case, by its key. The intervals of the rows hold for the ratio to a run:
+    they contain what is unsure in the run."""
+    host: Mapping[str, Sequence[float]] = {}
+    """What answers.compare.host.host_logs says of the usual runs."""
+    has_run: bool = False
+    """Whether the history holds the run that is compared with it."""
+    node: str = ""
+    """The node that was named in place of the hosts of the run."""
+
+
 @short_repr("name", "path")
 class LoadedRun(NamedTuple):
     """Results of one run, wherever they were read from."""
@@ -57,17 +73,8 @@ class LoadedRun(NamedTuple):
     `rows`."""
     end: schema.RunEnd | None = schema.RunEnd(schema.COMPLETE)
     """How the run ended, as far as its file says; None where it has not, or was killed."""
-    absent: str = ""
-    """Why a case has no row, where it is no run that lacks it but a history."""
-    levels: Mapping[Any, Any] | None = None
-    """Of a history the answers.history.baseline.Level of each case, by its key. The intervals of
-    its rows hold for the ratio to a run: they contain what is unsure in the run."""
-    host: Mapping[str, Sequence[float]] | None = None
-    """Of a history what answers.compare.host.host_logs says of its usual runs."""
-    has_run: bool = False
-    """Whether it is a history which holds the run that is compared with it."""
-    node: str = ""
-    """Of a history the node that was named in place of the hosts of the run."""
+    history: OfHistory | None = None
+    """Where the rows are the usual levels of a history, and no run."""
 
     @property
     def incomplete(self) -> str:

@@ -48,7 +48,8 @@ def advice(gate: GateResult) -> list[str]:
     header = gate.run.header
     header = None if header and is_imported(header) else header
     blocking = [check for check in checks if check.effect == NO_VERDICT]
-    absent = gate.baseline.absent if gate.baseline else ""
+    history = gate.baseline and gate.baseline.history
+    absent = history.absent if history else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
     are_few = any(absent and c.reason == absent for c in blocking)
@@ -68,7 +69,7 @@ def advice(gate: GateResult) -> list[str]:
         "faster": gate.outcome == PASS and _is_faster(gate),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
-    levels = (gate.baseline and gate.baseline.levels) or {}
+    levels = history.levels if history else {}
     if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
@@ -115,7 +116,7 @@ def _strictest(results: Sequence[RuleResult]) -> Rule | None:
 
 def _is_faster(gate: GateResult) -> bool:
     """Whether a range is faster than in the baseline by more than the limit, not in turns."""
-    if gate.comparison is None or gate.comparison.are_in_turns or gate.comparison.a.levels:
+    if gate.comparison is None or gate.comparison.are_in_turns or gate.comparison.a.history:
         return False
     strict = _strictest(gate.results)
     ranges = find_ranges(strict, gate.comparison) if strict else ()
@@ -126,11 +127,11 @@ def _after_failure(gate: GateResult) -> list[str]:
     """What to look at, and what measures again or compares."""
     failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
     valued, worst = [check for check in failed if check.estimate], gate.worst
-    levels, found = gate.baseline and gate.baseline.levels, gate.comparison
-    is_slower = bool(found and not found.a.absent and worst and worst.estimate)
+    history, found = gate.baseline and gate.baseline.history, gate.comparison
+    is_slower = bool(found and not history and worst and worst.estimate)
     in_turns = bool(found and found.are_in_turns)
     waited = bool(found and causes.launches_that_waited(found))
-    of_level = bool(levels is not None and worst and worst.estimate)
+    of_level = bool(history and worst and worst.estimate)
     is_others = bool(gate.run.header and is_imported(gate.run.header))
     applies = {
         "incomplete": bool(gate.incomplete) and not is_others,
@@ -140,7 +141,7 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
         "history": of_level,
-        "no step": of_level and not any(x.is_slower for x in (levels or {}).values()),
+        "no step": of_level and not (history and any(x.is_slower for x in history.levels.values())),
         "small": bool(
             worst
             and worst.rule.limit.is_least
@@ -158,11 +159,12 @@ def _texts(
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
     base, run = quote(str(gate.baseline.path)) if gate.baseline else "", quote(str(gate.run.path))
-    node = f" --node {quote(gate.baseline.node)}" if gate.baseline and gate.baseline.node else ""
+    history = gate.baseline and gate.baseline.history
+    node = f" --node {quote(history.node)}" if history and history.node else ""
     add = f"`commbench history add {run}{node}{_db(gate)}` adds this run."
-    if gate.baseline and gate.baseline.has_run:
+    if history and history.has_run:
         add = "This run is in the history already; it is judged by the runs before it."
-    if gate.baseline and gate.baseline.absent.endswith(LATER_RUNS.format("")):
+    if history and history.absent.endswith(LATER_RUNS.format("")):
         add = "Only runs before this one count: check a newer run."
     case, of_worst = gate.worst and gate.worst.case, ""
     if case:
@@ -184,7 +186,7 @@ def _texts(
 
 def _waited(gate: GateResult) -> str:
     """What lets ranks wait less, by the headers of the runs; a history has none."""
-    return waited_hint(each.header for each in gate.runs if each.levels is None)
+    return waited_hint(each.header for each in gate.runs if not each.history)
 
 
 def _db(gate: GateResult) -> str:

@@ -62,7 +62,7 @@ def document(gate: GateResult) -> Document:
     if gate.outcome == PASS and _differs_beyond_limit(gate):
         causes, notes = [*causes, *notes[:1]], notes[1:]
     # Of a history: what it lacks, and whether its level rose.
-    of_history = bool(gate.baseline and gate.baseline.levels is not None)
+    of_history = bool(gate.baseline and gate.baseline.history)
     told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
     answer = [said, *told]
     answer += [each for each in causes if not (is_said and WAITED_SENTENCE in each)]

@@ -267,7 +267,8 @@ class Judge:
             if row.status not in NOT_PLANNED and (flaw := _flaw(row)):
                 yield RowCheck(rule, row.case, FAIL, None, flaw)
             else:
-                yield _not_measured(rule, row, comparison.a.absent or ONLY_RUN, _has_time(row))
+                why = comparison.a.history.absent if comparison.a.history else ONLY_RUN
+                yield _not_measured(rule, row, why, _has_time(row))
 
     def _alone(self) -> Iterator[tuple[Any, RowCheck]]:
         """Each row that the rule may judge, a row of the run or a ComparedRow, and its own

@@ -129,7 +129,7 @@ def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect:
 
 def launch_notes(found: Comparison) -> list[str]:
     """How much the launches of each side differ, or why that is not known. Not of a history."""
-    if found.a.levels is not None or not found.rows:
+    if found.a.history or not found.rows:
         return []
     runs = found.a, found.b
     sides = [*zip(distinct_names(runs), found.rows[0].runs or (), strict=False)]

@@ -252,15 +252,15 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     changes = (
         () if is_across or turns.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
     )
-    if a.levels is not None:  # on a faster host, a run is as fast as usual if it takes no longer
+    if a.history:  # on a faster host, a run is as fast as usual if it takes no longer
         changes = tuple(each for each in changes if each.ratio.value > 1)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
         kind, level = row_kind(first), None
-        if a.levels is not None:
-            level = a.levels[first.case.key()]
+        if a.history:
+            level = a.history.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
         samples = None

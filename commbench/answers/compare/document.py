@@ -213,7 +213,7 @@ SIDE_COLUMNS = (
     Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
     Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
     Column("launches", lambda side: side[1].launches, cells.NUMBER),
-    Column("samples", lambda side: "none" * ((side[1].run or side[1].levels) is None), cells.TEXT),
+    Column("samples", lambda side: "none" * ((side[1].run or side[1].history) is None), cells.TEXT),
     Column(
         "incomplete", lambda side: shorten(side[1].incomplete, 70), cells.TEXT, 8, is_wrapped=True
     ),

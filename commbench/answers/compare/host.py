@@ -117,8 +117,8 @@ FIGURES = (
 def host_logs(run: LoadedRun) -> Mapping[str, Sequence[float]]:
     """The logarithms of each of FIGURES that was measured beside a run, by what takes that time: a
     value for each launch, or for each run of a history."""
-    if run.host is not None or not run.run:
-        return run.host or {}
+    if run.history or not run.run:
+        return run.history.host if run.history else {}
     batches = [batch for measurement in run.run.measurements for batch in measurement.batches]
     found = {}
     for figure in FIGURES:

@@ -93,7 +93,7 @@ def _picture(
     shown = texts[: MOST_SENTENCES * is_one] or [f"No verdict on some sizes: {WAITED}."] * waits
     pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
     if limit > 1:  # which decides, and not the tolerance; with a history no range does
-        is_pooled = comparisons[0].a.levels is None
+        is_pooled = comparisons[0].a.history is None
         pooled = [each._replace(verdict="") for each in pooled if is_pooled]
     unsure = "Undecided: the interval crosses an edge of the grey band, or ranks waited for a core"
     return Picture(

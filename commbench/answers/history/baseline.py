@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.clearer import clearer
-from commbench.analysis.load import LoadedRun
+from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps
 from commbench.answers.history.history import (
@@ -97,8 +97,8 @@ def find_baseline(
     runs are slower. It has no row for a case with fewer than FEWEST runs. Without a history at
     `path` it is None."""
     if not run.rows:  # it was cut off before its first row, which fails a check
-        name = f"history of {node or 'this host'}"
-        return LoadedRun(name, path, run.columns, [], absent="this run has no row", levels={}), []
+        name, lacks = f"history of {node or 'this host'}", OfHistory("this run has no row")
+        return LoadedRun(name, path, run.columns, [], history=lacks), []
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
     begin = history.accepted().get(system, "") if history else ""
@@ -153,20 +153,12 @@ def find_baseline(
     if newer := sum(run.path != own for run in every - used):
         absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
-    baseline = LoadedRun(
-        name,
-        path,
-        run.columns,
-        rows,
-        absent=absent,
-        levels=levels,
-        host=_usual_host(host, len(rows)),
-    )
-    return baseline._replace(has_run=own in paths, node=node), notes
+    facts = OfHistory(absent, levels, _usual_host(host, len(rows)), own in paths, node)
+    return LoadedRun(name, path, run.columns, rows, history=facts), notes
 
 
 def _usual_host(usual: Iterable[HistoryRun], rows: int) -> dict[str, list[float]]:
-    """LoadedRun.host of the runs that are usual in at least half of so many rows, from those of
+    """OfHistory.host of the runs that are usual in at least half of so many rows, from those of
     each row."""
     most = [run for run, number in Counter(usual).items() if 2 * number >= rows]
     return collect((takes, log(time)) for run in most for takes, time in run.host_s)
@@ -320,9 +312,9 @@ MANY = 30
 def earlier_runs(baseline: LoadedRun | None) -> str:
     """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs, whose
     noise is known from 12 runs`; empty where it has none."""
-    levels = [*((baseline and baseline.levels) or {}).values()]
-    if not levels:
+    if not (baseline and baseline.history and baseline.history.levels):
         return ""
+    levels = [*baseline.history.levels.values()]
     runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
     if min(each.runs for each in levels) >= steps.FEWEST:
         return f"{runs} earlier runs"

@@ -82,7 +82,11 @@ def test_links_of_values_that_scatter_are_not_judged() -> None:
     noisy = diagnosis._replace(link_limit=0.01)
     answer, _ = pairs_answer([(found, noisy)], "4 ranks share 2 cores")
     (note,) = pairs_document.describe_unknown(found, noisy, 100)
-    assert "too noisy; 4 ranks share 2 cores." in answer and "100 times" in note and "--iters 400" in note
+    assert (
+        "too noisy; 4 ranks share 2 cores." in answer
+        and "100 times" in note
+        and "--iters 400" in note
+    )
 
 
 @pytest.mark.parametrize(("device", "named"), [("cpu", "network card"), ("cuda", "its GPU")])
