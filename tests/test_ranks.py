@@ -134,7 +134,7 @@ def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
     assert float(found["got"]) == float(found["expected"]) + 1
     error, hint = ended.err.splitlines()[-2:]
     assert error == (
-        "error: 1 elements of all_gather float32 out_of_place 64 KiB are wrong; "
+        "error: all_gather float32 out_of_place 64 KiB has 1 wrong element; "
         f"rank 1, element 777: expected {found['expected']}, got {found['got']}, "
         "in checked call 1"
     )

@@ -328,11 +328,11 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
     _diagnostic("waits", _realtime_wait, 0.30, "too_few_cores", "throttled", QUEUED),
-    _diagnostic("drift", figures.drift, 0.10, QUEUED),
     *(_diagnostic(
         name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,
         names=_odd_launch, is_enough=_is_precise,
     ) for name in ("launches", "rounds")),
+    _diagnostic("drift", figures.drift, 0.10, QUEUED),
     _diagnostic(
         "bimodal", figures.bimodality, BIMODAL, "too_few_cores", QUEUED,
         is_enough=_is_precise,

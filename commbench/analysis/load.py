@@ -21,7 +21,7 @@ from commbench.analysis.columns import (
     written_values,
 )
 from commbench.analysis.csv_file import ROUNDING, read_results
-from commbench.analysis.row_names import kind_values
+from commbench.analysis.row_names import kind_values, lacks_size
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UsageError, wrong_value
 from commbench.output.text import list_some, short_repr
@@ -32,7 +32,7 @@ from commbench.results.files import is_file, is_folder, path_exists, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.rounds import read_setting
 from commbench.results.run_folder import FIRST_ROUND, JOURNAL, RESULTS_CSV, RUN_HINT, find_run
-from commbench.units import format_count, format_sizes
+from commbench.units import format_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -49,6 +49,9 @@ class OfHistory(NamedTuple):
     they contain what is unsure in the run."""
     host: Mapping[str, Sequence[float]] = {}
     """What answers.compare.host.host_logs says of the usual runs."""
+    differences: tuple[Any, ...] = ()
+    """In what the run that is compared with it differs from the usual runs: of each an
+    analysis.environment.Difference."""
     has_run: bool = False
     """Whether the history holds the run that is compared with it."""
     node: str = ""
@@ -278,8 +281,7 @@ def only_rows(run: Recorded, op: str | None, sizes: tuple[int, ...]) -> Recorded
         names = dict.fromkeys(m.case.operation for m in run.measurements)
         raise UsageError(f"{run.name} has no {name}", f"it has {list_some([*names], 8)}")
     if not found:
-        has = format_sizes(tuple(sorted({m.case.size_bytes for m in kept})))
-        raise UsageError(f"{run.name} has no row of {format_sizes(sizes)}", f"it has {has}")
+        raise lacks_size(run.name, (m.case.size_bytes for m in kept), sizes[0])
     plan = run.header.plan
     within = tuple(size for size in plan.sizes if size in sizes)
     operations = tuple(dict.fromkeys(m.case.operation for m in found))

@@ -6,15 +6,17 @@ Other dimensions are named where the rows of a run differ in them: `all_reduce b
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, IN_TITLE, describe_timing
 from commbench.plan.operations import OPERATIONS
-from commbench.units import size_end
+from commbench.units import format_bytes, format_sizes, size_end
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -48,6 +50,16 @@ def named_bytes(row: Any) -> int:
     """The size that names a row, a case or a named tuple of columns of results.csv; 0 where the
     operation has no size, as the step of a workload."""
     return row.size_bytes if OPERATIONS[row.operation].has_data else 0
+
+
+def lacks_size(name: str, has: Iterable[int], asked: int) -> UsageError:
+    """The error for a size that none of the rows of a run has; `has` are their sizes."""
+    some = sorted({*has} - {0})
+    place = bisect(some, asked)
+    near = " and ".join(map(format_bytes, some[max(0, place - 1) : place + 1]))
+    hint = f"it has {format_sizes(tuple(some)) or 'rows without a size'}"
+    hint += f"; nearest: {near}" * bool(some[2:])
+    return UsageError(f"{name} has no row of {format_bytes(asked)}", hint)
 
 
 def case_of_kind(kind: tuple[Any, ...]) -> Case:

@@ -10,9 +10,9 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.check.rules import Rule
 from commbench.answers.history.baseline import find_baseline
-from commbench.answers.history.document import RunsOfHistory, points_csv
+from commbench.answers.history.document import RunsOfHistory
 from commbench.answers.history.history import Trend, find_trend
-from commbench.answers.history.records import Added, HistoryRun, System
+from commbench.answers.history.records import Added, HistoryRun, System, points_csv
 from commbench.answers.history.store import HISTORY, History, Keep, db_option, open_history
 from commbench.api.runs import ignore, load_rows, require_some
 from commbench.errors import CommbenchError, RecordsError, UsageError

@@ -193,8 +193,11 @@ def expect(
     if named := next(
         (name for name, value in {"gpu": gpu, **given}.items() if value not in (None, [], 1)), None
     ):
+        from commbench.plan.links import find_gpu
+
         option = f"--{named.replace('_', '-')}"
-        raise UsageError(f"{option} is for expecting without a run", f"leave out {option} or RUN")
+        hint = f"write --gpu {run}" if find_gpu(run) else f"leave out {option} or RUN"
+        raise UsageError(f"{option} is for expecting without a run", hint)
     own |= {"published": published, "save_curve": save_curve, "notify": print_status}
     show(api.expect_run(run, **own))
 

@@ -77,14 +77,14 @@ def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
             write_new(path, text)
             listener.status(f"{path}: pairs of ranks")
     if options.plots:
-        from commbench.answers.show.plots import run_pictures, why_no_picture
+        from commbench.answers.show.plots import no_picture, run_pictures
         from commbench.views.draw import write_pictures
 
         pictures = run_pictures([run])
         for file in write_pictures(pictures, Path(run.path), is_again=True):
             listener.status(f"{file}: plot of {run.name}")
         if not pictures:
-            listener.status(why_no_picture([run]))
+            listener.status(no_picture([run]).message)
     listener.status(f"results are in {run.path}")
 
 
@@ -110,7 +110,8 @@ def require_correct(run: Run) -> None:
     wrong = [measurement for measurement in run.measurements if measurement.status == WRONG]
     if wrong:
         case, reason = wrong[0].case, wrong[0].reason
-        what = f"{wrong[0].wrong} elements of {case.name} are wrong; {reason}"
+        elements = format_count(wrong[0].wrong or 0, "wrong element")
+        what = f"{case.name} has {elements}; {reason}"
         hint = "do not trust results of this machine until the cause is known"
         if case.call:
             what = f"{reason}, in {case.name}"

@@ -194,9 +194,9 @@ EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
         0.299,
         0.301,
     ),
-    "drift": (drifting, 0.099, 0.101),
     "launches": (launched, 0.049, 0.051),
     "rounds": (in_rounds, 0.049, 0.051),
+    "drift": (drifting, 0.099, 0.101),
     "bimodal": (in_two_groups, 3.99, 4.01),
     "skew": (lambda share: clean(*steady(entry_skew_s=share * MS)), 0.099, 0.101),
     "always_last": (one_is_last, 0.900, 0.901),
@@ -235,7 +235,7 @@ def test_a_clean_row_has_no_warning_and_every_figure() -> None:
     # device, nor was the state of one known.
     assert unknown == [
         "above_link", "overlap_cores", "not_symmetric", "gpu_throttled", "gpu_clocks", "waits",
-        "drift", "launches", "rounds", "bimodal", "launch_bound",
+        "launches", "rounds", "drift", "bimodal", "launch_bound",
     ]  # fmt: skip
 
 

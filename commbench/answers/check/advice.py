@@ -141,7 +141,6 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
         "history": of_level,
-        "no step": of_level and not (history and any(x.is_slower for x in history.levels.values())),
         "small": bool(
             worst
             and worst.rule.limit.is_least

@@ -116,7 +116,7 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
     unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
-        reasons.append("at least half of these rows must pass")
+        reasons.append("fewer rows passed than likely passed")
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
@@ -229,6 +229,10 @@ def counts(results: Sequence[RuleResult]) -> str:
         Counter(_outcome(check) for result in results for check in result.with_outcome(*outcomes))
         for outcomes in ((FAIL, UNDECIDED), (LIKELY, NOT_MEASURED))
     )
+    alone, ranged = _SAID[FAIL], f"{_SAID[FAIL]} ({WITH_RANGE})"
+    if decided[alone] and (number := decided.pop(ranged, 0)):
+        all_failed = Counter({f"{alone} ({number} {WITH_RANGE})": number + decided.pop(alone)})
+        decided = all_failed + decided
     found = decided + Counter({words: passed}) + others
     rows = format_count(sum(found.values()), "row")
     named = ", ".join(f"{number} {what}" for what, number in found.items())

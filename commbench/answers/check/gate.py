@@ -41,7 +41,7 @@ NO_BANDWIDTH, UNCHECKED = "no data, so no bandwidth", "results not checked"
 """Why a row is not judged."""
 WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
-WIDE = f"its interval spans more than a factor of {WIDEST:g}: too noisy to pass by itself"
+WIDE = f"an interval of more than a factor of {WIDEST:g}: too noisy to pass by itself"
 WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
@@ -271,8 +271,7 @@ class Judge:
                 yield _not_measured(rule, row, why, _has_time(row))
 
     def _alone(self) -> Iterator[tuple[Any, RowCheck]]:
-        """Each row that the rule may judge, a row of the run or a ComparedRow, and its own
-        check."""
+        """Each row that the rule may judge (of the run, or a ComparedRow), and its own check."""
         if self.comparison is None:
             for row in filter(self.rule.covers, self.run.rows):
                 yield row, _check_row(self.rule, row, row)
@@ -292,13 +291,12 @@ class Judge:
         return find_ranges(self.rule, self.comparison)
 
     def _with_others(self, check: RowCheck, row: Any) -> RowCheck:
-        """The check of a row that is undecided, or beyond the limit, by itself. It fails where its
-        range fails, too. Where its value is within the limit, it passes if its interval is so with
-        its range, launches are known, and not each row is to pass by itself (`--undecided fail`);
-        else it is LIKELY to, if nothing makes it doubtful. It fails by its value only if the
-        interval that holds for all rows under the rule together is beyond the limit, too."""
+        """The check of a row that is undecided, or beyond the limit, by itself. Where its value is
+        within the limit, it passes if its interval is so with its range, launches are known, and
+        not each row is to pass by itself (`--undecided fail`); else it is LIKELY to, if nothing
+        makes it doubtful. It fails with its range, or if the interval that holds for all rows under
+        the rule together is beyond the limit, too."""
         rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
-        # What launches have in common is in the interval of a range, where they are known.
         may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
         is_near = check.estimate and not check.estimate.is_wider(WIDEST_IN_RANGE)
         if own and may_pass and is_near and check.reason in ("", WIDE) and check.excess <= 1:
@@ -307,19 +305,21 @@ class Judge:
                 return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
         if check.outcome == UNDECIDED and not check.reason and check.excess <= 1:
             return check._replace(outcome=LIKELY)
-        if check.outcome != FAIL or not check.estimate:
+        if check.outcome != FAIL or not (found := check.estimate):
             return check
-        why = NOT_TOGETHER.format(self.number)
-        if rule.limit.needs_baseline:
-            estimate = ratio.hold_together(row, self.number)
-            why = ratio.APART if row.times_as_wide > 1 else why
-        else:
-            degrees = launch_degrees(row.launches)
-            estimate = stats.hold_together(check.estimate, self.number, degrees)
-        if estimate and judge(estimate, rule.value, rule.limit.is_least) == FAIL:
+
+        def fails(number: int) -> bool:
+            if rule.limit.needs_baseline:
+                held = ratio.hold_together(row, number)
+            else:
+                held = stats.hold_together(found, number, launch_degrees(row.launches))
+            return held is not None and judge(held, rule.value, rule.limit.is_least) == FAIL
+
+        if fails(self.number):
             return check
         if own and check.is_beyond and own.verdict == SLOWER:
             return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
+        why = NOT_TOGETHER.format(self.number) if fails(1) else ratio.APART
         return check._replace(outcome=UNDECIDED, reason=why)
 
 

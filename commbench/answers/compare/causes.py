@@ -174,13 +174,16 @@ def clearer(
         return f"Measure the missing rounds first: {', then '.join(missing)}."
     number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
-    is_final = any(is_in_process(header) or is_imported(header) for header in headers)
+    is_other = any(is_in_process(header) or is_imported(header) for header in headers)
+    is_final = is_other
     if not found.are_in_turns:
         ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
         is_final |= any(high > MOST_NOISE * low for low, high in ratios)
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
-        return f"{options.clearer(found.b.header or found.a.header)}."
+        is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)
+        surer = "; surer in turns, as `commbench sweep` measures" * is_surer
+        return f"{options.clearer(found.b.header or found.a.header)}{surer}."
     more = options.write_options(found.b.header, launches=number)
     # A sweep takes turns by itself, with one command.
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)

@@ -245,7 +245,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
-    others = (*varied, *environment.differences(a, b))
+    others = (*varied, *(a.history.differences if a.history else environment.differences(a, b)))
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.

@@ -66,13 +66,14 @@ def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
     others, hollow = [], set[int]()
     for name, found in zip(names, comparisons, strict=True):
         rows = [r for r in found.rows if r.kind == kind and r.verdict != NOT_COMPARED]
-        times_of_a |= {row.a.size_bytes: row.a.time for row in rows}
+        times = [(row.a.size_bytes, *row.times) for row in rows]
+        times_of_a |= {size: time for size, time, _ in times if time}
         waited = [(row.a.size_bytes, waited_sides(row.a, row.b, row.in_turns)) for row in rows]
         hollow |= {size for size, sides in waited if "A" in sides}
         others.append(
             Side(
                 name,
-                [(row.a.size_bytes, row.b.time) for row in rows],
+                [(size, time) for size, _, time in times if time],
                 [(row.a.size_bytes, row.ratio) for row in rows if row.ratio],
                 {size for size, sides in waited if "B" in sides},
             )
@@ -95,13 +96,14 @@ def _picture(
     if limit > 1:  # which decides, and not the tolerance; with a history no range does
         is_pooled = comparisons[0].a.history is None
         pooled = [each._replace(verdict="") for each in pooled if is_pooled]
+    how = "Mean over launches of the" if comparisons[0].are_in_turns else "Median"
     unsure = "Undecided: the interval crosses an edge of the grey band, or ranks waited for a core"
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
         " ".join([*texts, *marked]),
         ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
-        [*shown, *[unsure] * any(p.verdict == UNDECIDED for p in pooled), "Median time of a call"],
+        [*shown, *[unsure] * any(p.verdict == UNDECIDED for p in pooled), f"{how} time of a call"],
     )
 
 

@@ -86,7 +86,8 @@ class PooledRatio(NamedTuple):
     waited: int = 0
     """In how many of the rows ranks waited for a core too long: then it is undecided."""
     others: int = 0
-    """Among how many ranges, or rows, it is undecided, although by itself it would not be."""
+    """Among how many ranges, or rows, it is undecided, although by itself it would not be; 1 where
+    it is so by itself, since its runs are apart."""
     degrees: int = 0
     """Of freedom of the interval, by its first row."""
     host: HostEffect = NO_EFFECT
@@ -147,7 +148,7 @@ class PooledRatio(NamedTuple):
             return HOST.format(f"{alone}: {self.without_host}")
         if self.ratio.is_unknown and self.verdict == stats.UNDECIDED:
             return cells.TOO_NOISY_TO_COMPARE
-        if self.others and self.times_as_wide > 1:
+        if self.others == 1:
             return APART
         which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
         return f"beyond the tolerance, but not for {which}" if self.others else ""
@@ -156,16 +157,19 @@ class PooledRatio(NamedTuple):
         """It as one of so many ranges (or rows, where it is one): `slower`, `faster`, and what the
         5th percentiles say, only where that holds with 95 % for all of them together."""
 
-        def hold(found: Estimate | None, verdict: str, host: HostEffect = self.host) -> str:
+        def hold(
+            found: Estimate | None, verdict: str, host: HostEffect = self.host, of: int = number
+        ) -> str:
             if not found or verdict not in stats.CHANGED:
                 return verdict
-            wide = stats.hold_together(found, number, self.degrees, self.times_as_wide)
+            wide = stats.hold_together(found, of, self.degrees, self.times_as_wide)
             found = host.widen(wide)
             return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
 
         plain, calm = map(self.host.without, (self.ratio, self.undisturbed))
         verdict = hold(plain, self.verdict)
-        others = number if verdict != self.verdict else 0
+        is_apart = hold(plain, self.verdict, of=1) != self.verdict
+        others = 0 if verdict == self.verdict else 1 if is_apart else number
         alone = hold(plain, stats.decide(plain, tolerance), NO_EFFECT)
         is_hidden = verdict == stats.UNDECIDED != alone and not (others or self.waited)
         return self._replace(

@@ -71,15 +71,16 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     elif report.small and not report.unjudged:
         if least := min((share for _, share in report.stalled_shares), default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
-        why = f"none is faster than plain beyond noise{stalled}"
-        yield f"None of {len(modes)} CPU modes is seen to help: {why}."
+        yield f"No CPU mode is seen to make small calls faster than plain, beyond noise{stalled}."
+        if large := [e.mode for e in report.effects if e.verdict == FASTER]:
+            yield f"Large calls are faster in {join_words(large)}."
     unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
     if unknown and not report.unjudged:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
         )  # fmt: skip
-        yield f"Undecided, faster or slower than plain: {join_words(unknown)}; {what}."
+        yield f"Small calls are undecided, faster or slower, in {join_words(unknown)}; {what}."
 
 
 def _more_seconds(report: DoctorReport) -> str:

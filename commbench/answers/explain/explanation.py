@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,14 +94,10 @@ def explain_run(
             raise UsageError(f"{run.name} has no {name}", f"it has {', '.join(names)}")
     if size is not None:
         size_bytes = units.parse_size(size)
-        some = sorted({row_names.named_bytes(row.case) for row in chosen} - {0})
+        some = [row_names.named_bytes(row.case) for row in chosen]
         chosen = [row for row in chosen if known.is_of_size(row, size_bytes)]
         if not chosen:
-            has = units.format_sizes(tuple(some)) or "rows without a size"
-            place = bisect(some, size_bytes)
-            near = " and ".join(map(units.format_bytes, some[max(0, place - 1) : place + 1]))
-            why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
-            raise UsageError(why, f"it has {has}" + f"; nearest: {near}" * bool(some[2:]))
+            raise row_names.lacks_size(run.name, some, size_bytes)
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
     best = (max(own, key=lambda r: (r.busbw or bool(r.time), r.case.size_bytes)) for own in kinds)
     found = tuple(explain_row(row, every, peak, machine) for row in best)

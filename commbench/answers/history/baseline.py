@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.clearer import clearer
+from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps
@@ -26,6 +27,7 @@ from commbench.answers.history.history import (
     find_changes,
     fit_series,
     fit_with_return,
+    usual_of,
 )
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series
@@ -66,8 +68,6 @@ class Level(NamedTuple):
     """The runs of which the deviation is known, those of other levels among them."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
-    is_slower: bool = False
-    """Whether the runs after those of the level are slower."""
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -106,7 +106,7 @@ def find_baseline(
     if not any(point.run.placed >= begin for each in series for point in each.points):
         begin = ""  # the run is older than the accepted level
     rows, levels, slower = [], {}, []
-    host: list[HistoryRun] = []
+    of_rows: list[HistoryRun] = []
     few: list[Series] = []
     alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
@@ -121,7 +121,7 @@ def find_baseline(
         far = JUMP * level.deviation
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
         rows.append(_baseline_row(cases[key], level, usual))
-        host += [point.run for point in usual]
+        of_rows += [point.run for point in usual]
         later = points[level.end :]
         newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
         now = median(newest) if newest else 0.0
@@ -129,7 +129,6 @@ def find_baseline(
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
         if later and min(now, *(time.value for time in last)) > level.slow_s:
             slower.append((later, now / level.time))
-            levels[key] = level._replace(is_slower=True)
     notes = []
     if history and slower:
         changes = find_changes(fit_series(series), history.environments())
@@ -139,7 +138,7 @@ def find_baseline(
         notes.append("This run is the accepted level: it is compared with itself.")
     if history and (missing := len(cases) - len(rows)):
         notes.append(
-            f"Of {format_count(missing, 'row')} fewer than {steps.FEWEST} earlier runs count on "
+            f"In {format_count(missing, 'row')}, fewer than {steps.FEWEST} earlier runs count on "
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
     counts = [sum(point.counts for point in each.points) for each in few]
@@ -153,15 +152,13 @@ def find_baseline(
     if newer := sum(run.path != own for run in every - used):
         absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
-    facts = OfHistory(absent, levels, _usual_host(host, len(rows)), own in paths, node)
+    most = [run for run, number in Counter(of_rows).items() if 2 * number >= len(rows)]
+    host = collect((takes, log(time)) for run in most for takes, time in run.host_s)
+    before = usual_of(history.environments() if history else {}, most)
+    facts = OfHistory(
+        absent, levels, host, compare_recorded(before, recorded_of(run)), own in paths, node
+    )
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
-
-
-def _usual_host(usual: Iterable[HistoryRun], rows: int) -> dict[str, list[float]]:
-    """OfHistory.host of the runs that are usual in at least half of so many rows, from those of
-    each row."""
-    most = [run for run, number in Counter(usual).items() if 2 * number >= rows]
-    return collect((takes, log(time)) for run in most for takes, time in run.host_s)
 
 
 def _slower_note(

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from math import inf, log
 from operator import attrgetter
 from pathlib import Path
 
-from commbench.analysis.columns import KEY
-from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostics import WAITED, busy_hint, longer_waits, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import (
@@ -22,7 +21,7 @@ from commbench.answers.history.history import (
     causes_text,
     mean_ratio,
 )
-from commbench.answers.history.records import HistoryRun, Series, System, short_form
+from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
@@ -54,7 +53,7 @@ def document(trend: Trend) -> Document:
     slower = [*_slower_since(trend), *_fast_again(trend)]
     if judged and not (answer or slower):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
-    answer += slower
+    answer += [*slower, *_not_counted(trend)]
     answer += [
         f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a check "
         f"begins there, for {run.system.name}."
@@ -117,6 +116,14 @@ def _times(own: Sequence[Estimate]) -> str:
     return cells.times_text(own[0], "as long")
 
 
+def _not_counted(trend: Trend) -> Iterator[str]:
+    """How many of the last runs count for no row, for their ranks waited for a core."""
+    counted = {point.run for each in trend.series for point in each.every if point.counts}
+    if number := len([*takewhile(lambda run: run not in counted, reversed(trend.runs))]):
+        last = "The last run does" if number == 1 else f"The last {number} runs do"
+        yield f"{last} not count: {WAITED}."
+
+
 def _slower_since(trend: Trend) -> Iterator[str]:
     """Which rows are slower in the last runs without a step yet, unless someone accepted that."""
     if rows := [each for each in trend.series if each.slow]:
@@ -168,7 +175,7 @@ def _unknown(trend: Trend) -> Iterator[str]:
     lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
     if lacks:
         every = f"{format_count(len(lacks), 'row')} need{'s' * (len(lacks) == 1)}"
-        needs = "Every row needs" if len(lacks) == len(trend.series) else every
+        needs = "Every row needs" if 1 < len(lacks) == len(trend.series) else every
         more = span(str, lacks)
         yield (
             f"{needs} {more} more run{'s' * (more != '1')} before a step can show (a step needs "
@@ -379,16 +386,3 @@ RUN_COLUMNS = (
     Column("path", attrgetter("path"), cells.TEXT, 1, is_detail=True),
 )
 RUNS = View(runs_document, schema=1)
-
-
-def points_csv(series: Iterable[Series]) -> str:
-    """All points of series as CSV, in SI units: a line for each run of each series."""
-    rows = (
-        (*each.system, run.id, run.label, run.started, run.placed, *attrgetter(*KEY)(each.case),
-         *time, queued)
-        for each in series
-        for run, time, queued in each.points
-    )  # fmt: skip
-    of_run = ("run", "label", "started", "placed")
-    times = ("time_s", "time_ci_low_s", "time_ci_high_s")
-    return make_csv([(*System._fields, *of_run, *KEY, *times, "queued_share"), *rows])

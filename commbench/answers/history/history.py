@@ -349,20 +349,21 @@ def _causes(
 ) -> list[Difference]:
     """What differs between two runs, and between what is usual in two segments."""
     one, other = (environments[run.environment_id] for run in near)
-    old, new = (_usual([environments[run.environment_id] for run in runs]) for runs in levels)
+    old, new = (usual_of(environments, runs) for runs in levels)
     usual = compare_recorded(old, new)
     return [each for each in compare_recorded(one, other) if each in usual]
 
 
-def _usual(environments: Sequence[Recorded]) -> Recorded:
-    """What most of several environments have in common."""
+def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:
+    """What most of the environments of several runs have in common."""
+    own = [environments[run.environment_id] for run in runs]
 
     def most(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
         counts = Counter(item for each in found for item in each.items())
         return dict(item for item, number in counts.items() if 2 * number > len(found))
 
-    known = [each.variables for each in environments if each.variables is not None]
-    return Recorded(most([each.facts for each in environments]), most(known) if known else None)
+    known = [each.variables for each in own if each.variables is not None]
+    return Recorded(most([each.facts for each in own]), most(known) if known else None)
 
 
 def _waits(found: RowStep) -> Iterator[Difference]:

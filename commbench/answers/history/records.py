@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timezone
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
+from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
@@ -209,3 +211,16 @@ def short_form(times: Collection[datetime], form: str) -> str:
 def digest(value: Any) -> str:
     """A text that identifies a value which JSON can hold."""
     return sha256(json.dumps(value).encode()).hexdigest()
+
+
+def points_csv(series: Iterable[Series]) -> str:
+    """All points of series as CSV, in SI units: a line for each run of each series."""
+    rows = (
+        (*each.system, run.id, run.label, run.started, run.placed, *attrgetter(*KEY)(each.case),
+         *time, queued)
+        for each in series
+        for run, time, queued in each.points
+    )  # fmt: skip
+    of_run = ("run", "label", "started", "placed")
+    times = ("time_s", "time_ci_low_s", "time_ci_high_s")
+    return make_csv([(*System._fields, *of_run, *KEY, *times, "queued_share"), *rows])

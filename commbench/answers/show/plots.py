@@ -33,7 +33,7 @@ from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
-from commbench.results.schema import Run
+from commbench.results.schema import WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
@@ -163,10 +163,15 @@ def run_pictures(
     return drawn if is_whole else [*found, *drawn]
 
 
-def why_no_picture(runs: Sequence[Run]) -> str:
+def no_picture(runs: Sequence[Run]) -> UsageError:
     """Why run_pictures gives none."""
-    is_timed = bool(find_curves(runs, least=1).curves)
-    return f"no plot: {'it needs two sizes or two operations' if is_timed else 'nothing was timed'}"
+    if find_curves(runs, least=1).curves:
+        why = "it needs two sizes or two operations"
+    elif any(m.status == WRONG for run in runs for m in run.measurements):
+        return UsageError("no plot: the results are wrong", "`commbench show` says which")
+    else:
+        why = "nothing was timed"
+    return UsageError(f"no plot: {why}", "measure several sizes: --sizes 1K-64M")
 
 
 def draw(runs: Sequence[Run], output: Path | None, peak: Peak | None = None) -> Drawn:
@@ -174,7 +179,7 @@ def draw(runs: Sequence[Run], output: Path | None, peak: Peak | None = None) -> 
     name ends in .png, .svg or .pdf; into none without `output`. UsageError without curves."""
     found = run_pictures(runs, peak, is_whole=output is not None and names_file(output))
     if not found:
-        raise UsageError(why_no_picture(runs), "measure several sizes: --sizes 1K-64M")
+        raise no_picture(runs)
     return Drawn(found) if output is None else write_pictures(found, output)
 
 

@@ -269,7 +269,8 @@ def _measured(run: Run) -> str:
     """`4 of 5 cases were measured, 1 skipped; all results are correct.`"""
     found = run.measurements
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
-    measured = [m for m in found if m.status == OK]
+    measured = [m for m in found if m.status == OK or (m.status == WRONG and m.batches)]
+    wrong = sum(m.status == WRONG or bool(m.wrong) for m in found)
     part = sum(find_stop_reason(run.header, m) == CUT_OFF for m in measured)
     checked = sum(m.wrong == 0 for m in measured)
     unchecked = sum(m.case.has_result and m.wrong is None for m in measured)
@@ -282,9 +283,10 @@ def _measured(run: Run) -> str:
     if alone := sum(bool(m.case.group_ranks) for m in measured):
         parts.append(f"{alone} of them a group alone, of which rows show the slowest")
     others = Counter(m.status for m in found if m.status != OK)
-    parts += [f"{number} {status}" for status, number in others.items()]
-    if has_wrong(run):
-        results = ". Some results are wrong"
+    others[WRONG] -= sum(m.status == WRONG for m in measured)
+    parts += [f"{number} {status}" for status, number in others.items() if number]
+    if wrong:
+        results = f"; the results of {wrong} are wrong"
     elif unchecked and part == unchecked:
         some = f"the results of {checked} were checked and are correct; " * bool(checked)
         results = f"; {some}no check is recorded of those that were {CUT_OFF}"

@@ -176,7 +176,7 @@ def test_a_verdict_says_that_no_row_passes() -> None:
     old, new = (in_memory(name, [steady(1e-4, 2)] * 2, launches=2) for name in ("old", "new"))
     gate = check(new, [parse_rule("max_slowdown", "0.1%")], old)
     assert gate.exit_code == 7
-    assert verdict(gate).endswith("; at least half of these rows must pass.")
+    assert verdict(gate).endswith("; fewer rows passed than likely passed.")
     assert "needs a row" not in verdict(check(new, [LONGEST], old))
 
 
@@ -219,13 +219,13 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
         (disturbed("new", 3e-4, 0.6), disturbed("old", 1e-4, 0.6), "50%", 7,
          f"{WAITED} in A and B"),
         (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, f"{WAITED} in A"),
-        (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "200%", 7, "its interval spans more than"),
-        (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "200%", 7, "its interval spans more than"),
+        (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "200%", 7, "an interval of more than"),
+        (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "200%", 7, "an interval of more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "900%", 0, ""),  # within in any case
         (disturbed("new", 1e-2, 0.0, wide=True), QUIET, "50%", 1, ""),  # beyond in any case
         (disturbed("new", 3e-4, 0.0), disturbed("old", 1e-4, 0.6), "50%", 7, f"{WAITED} in A"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1s", 0, ""),  # noise makes slower only
-        (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "its interval spans more than"),
+        (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "an interval of more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1us", 1, ""),
         (disturbed("new", 3e-4, 0.6), None, "100us", 7, WAITED),
         (disturbed("new", 3e-4, 0.4), None, "100us", 1, ""),
@@ -253,7 +253,7 @@ def test_no_verdict_on_what_noise_hides(
             WAITED in doubt
         ) and "fewer ranks" not in str(again)
         if old and WAITED not in doubt:
-            assert again[0].removesuffix(".") == clearer(new.header)
+            assert again[0].startswith(clearer(new.header))
     if old and WAITED in doubt:
         compared = cb.compare(old, new, tolerance=0.5)
         (row,), (pooled,) = compared.rows, compared.pooled

@@ -9,7 +9,7 @@ from math import sqrt
 import pytest
 from gate_power import checked
 
-from commbench.answers.check.gate import WIDE, Judge, _decide
+from commbench.answers.check.gate import NOT_TOGETHER, WIDE, Judge, _decide
 from commbench.answers.compare.ratio import APART
 from commbench.stats import FAIL, LIKELY, PASS, Estimate
 
@@ -21,7 +21,8 @@ def failing(
     (result,) = checked(rows, spread, seed, slow, are_all).results
     alone = [c for c in result.checks.others if c.is_beyond]
     together = result.with_outcome(FAIL)
-    assert {c.reason for c in alone if c not in together} <= {APART}
+    reasons = {APART, NOT_TOGETHER.format(rows)}
+    assert {c.reason for c in alone if c not in together} <= reasons
     return len(together), len(alone)
 
 

@@ -171,7 +171,16 @@ def test_runs_that_are_often_slow_make_no_failure(history: History) -> None:
     gate = check(history, made_run(7, 8.0))
     assert gate.outcome == "fail"
     assert f"`commbench history show --db {history.path}` says what became" in advice(gate)[0]
-    assert advice(gate)[1].startswith("Until a step is known, `commbench compare` with an earlier")
+
+
+def test_the_first_slow_run_names_what_differs_from_the_usual_runs(history: History) -> None:
+    fill(history, lambda _: 1.0, lambda day: {"nccl": "2.26" if day == 3 else OLD}, number=12)
+    gate = check(history, made_run(12, 1.5, environment={"nccl": NEW}))
+    said = " ".join(gate.text().split())
+    assert gate.outcome == "fail"
+    assert f"nccl is {OLD} in history of node1, {NEW} in made-up." in said
+    same = check(history, made_run(12, 1.5, environment={"nccl": OLD}))
+    assert same.comparison and not same.comparison.differences
 
 
 def test_a_check_that_fails_after_a_step_names_what_changed_then(history: History) -> None:
@@ -307,7 +316,7 @@ def test_an_empty_or_short_history_gives_no_verdict(
     old = check(history, runs[1])
     assert "1 earlier run counts, and 6 are needed; 3 that started later do not" in verdict(old)
     assert advice(old)[0].startswith("Only runs before this one count: check a newer run.")
-    assert "Of 5 rows fewer than 6 earlier runs count on node1" in " ".join(gate.text().split())
+    assert "In 5 rows, fewer than 6 earlier runs count on node1" in " ".join(gate.text().split())
 
 
 def test_a_history_in_another_cpu_mode_is_not_compared(history: History) -> None:

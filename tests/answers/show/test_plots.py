@@ -17,7 +17,7 @@ from synthetic_rows import batches
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.load import open_run
-from commbench.answers.show.plots import draw, find_curves, run_pictures, why_no_picture
+from commbench.answers.show.plots import draw, find_curves, no_picture, run_pictures
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATION_SETS
@@ -156,7 +156,7 @@ def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], why: str, tmp_p
         with pytest.raises(UsageError) as refused:
             draw(runs, tmp_path)
         assert (refused.value.message, "--sizes" in refused.value.hint) == (why, True)
-        assert why_no_picture(runs) == why
+        assert no_picture(runs).message == why
         assert list(tmp_path.iterdir()) == []
 
 
