@@ -94,7 +94,8 @@ def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     highest = None if waited else peak_of(counted)
     pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
     some = [text for run, own in pairs for text in waited_answer(own, run.name)]
-    shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if len(runs) == 1 else []
+    is_shape = len(runs) == 1 and not waited
+    shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if is_shape else []
     return _Answer([*waited, *some, *filter(None, shapes)], bool(waited), highest)
 
 
