@@ -31,7 +31,7 @@ from commbench.output.text import join_words, list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
-from commbench.units import format_share
+from commbench.units import format_share, format_times
 from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _odd_launch(row: ResultRow) -> list[str]:
     own = [shares.pop(number, None)]
     parts = longer_waits(shares.values(), own, is_slower=times > 1)
     waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
-    took = f"{word} {number} took {times:.2g} times as long as the others"
+    took = f"{word} {number} took {format_times(float(f'{times:.2g}'))} as long as the others"
     return [f": {took}{waits * bool(parts)}"]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commbench.answers.cost import observations
 from commbench.answers.cost.machine import WARNING, Machine, read_machine, write_machine
@@ -97,6 +97,20 @@ def _open(
     return Source(loaded.name, observations.observe(loaded, ranks_per_node, notes), loaded.header)
 
 
+def load_machine(machine: Machine | str | Path, op: str | None = None) -> Machine:
+    """The machine of such a file, or of "published:h100", if need be for one operation only; a
+    machine itself. Raises RecordsError and UsageError as `predict`."""
+    if isinstance(machine, str) and machine.startswith(PUBLISHED):
+        return fit_model(machine, op=op)
+    found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
+    if not isinstance(found, Machine):
+        raise UsageError(
+            "machine: this is no machine that fit_model made, and no path of its file",
+            "fit the runs first: predict(fit_model(run), ranks=8)",
+        )
+    return found
+
+
 def predict(
     machine: Machine | str | Path,
     *,
@@ -116,16 +130,7 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    if isinstance(machine, str) and machine.startswith(PUBLISHED):
-        is_one = isinstance(op, str) and "," not in op
-        found: Any = fit_model(machine, op=str(op) if is_one else None)
-    else:
-        found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
-    if not isinstance(found, Machine):
-        raise UsageError(
-            "machine: this is no machine that fit_model made, and no path of its file",
-            "fit the runs first: predict(fit_model(run), ranks=8)",
-        )
+    found = load_machine(machine, op if isinstance(op, str) and "," not in op else None)
     names = op.split(",") if isinstance(op, str) else op or ()
     request = Request(
         tuple(dict.fromkeys(find_operation(name).name for name in names)),

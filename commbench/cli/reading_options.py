@@ -259,9 +259,10 @@ MODEL_FIT = {
     "dtype": Option("DTYPE", "Fit only this element type; or that of a file without one."),
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
-MODEL_SHOW = {"machine": argument("MACHINE", "A file of `commbench model fit`."), **AS_DOCUMENT}
+_MACHINE = argument("MACHINE", "A file of `commbench model fit`, or published:h100.")
+MODEL_SHOW = {"machine": _MACHINE, **AS_DOCUMENT}
 MODEL_PREDICT = {
-    "machine": argument("MACHINE", "A file of `commbench model fit`, or published:h100."),
+    "machine": _MACHINE,
     "ranks": Option(
         "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...,
         separator=",",

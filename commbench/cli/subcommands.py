@@ -133,10 +133,11 @@ def model_show(show: Show, machine: str) -> None:
     \b
     commbench model show machine.json
     commbench model show machine.json -o machine.html
+    commbench model show published:h100
     """
-    from commbench.answers.cost.machine import read_machine
+    from commbench.api.foresee import load_machine
 
-    show(read_machine(machine))
+    show(load_machine(machine))
 
 
 def model_predict(

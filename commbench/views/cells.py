@@ -148,6 +148,10 @@ def with_interval(text: str, interval: str) -> str:
     return f"{number} ({interval.removesuffix(space + unit)}) {unit}"
 
 
+UNSURE, WIDE = ", too noisy to rely on", 3.0
+"""What a sentence adds to a value whose interval spans more than this factor."""
+
+
 def ratio_with_interval_text(found: Any) -> str:
     """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
     return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)

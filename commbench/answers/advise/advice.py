@@ -140,7 +140,7 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
     tables, lacks = commands.make_tables(measured.rows), question.lacks_model
     is_asked = not measured.header.plan.workload or not lacks
     if not tables:
-        needs = "all_reduce is not measured at two sizes or more"
+        needs = "a single all_reduce is not measured at two sizes or more"
         yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
     elif lacks:
         yield Missing(DDP, f"give {lacks}", "", is_asked)

@@ -57,7 +57,7 @@ def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None 
     is_others = bool(run.header and is_imported(run.header))
     return Rule(
         limit, 0.0, of_row=partial(_curve_limit, by_case, too_fast),
-        name=f"times near the published curves{what}", allow_unchecked=is_others,
+        name=f"Times near the published curves{what}", allow_unchecked=is_others,
         remarks=[*curve_notes(found)],
     )  # fmt: skip
 

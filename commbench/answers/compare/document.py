@@ -116,18 +116,20 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
-        f"{_why(pooled, is_told)}."
+        f"{_why(pooled, is_told, found.tolerance)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
 
 
-def _why(pooled: PooledRatio, is_told: bool) -> str:
+def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
     """Why it has no verdict, or what calls that nothing disturbed add to that; empty where they add
-    nothing."""
+    nothing. `is_told`: it is said that ranks waited, which is enough where the interval decides
+    nothing either."""
     if pooled.reason:
         noisy = f", {cells.TOO_NOISY_TO_COMPARE}" * cells.is_too_noisy(pooled.ratio)
-        return noisy if is_told and pooled.waited else f", {pooled.reason}"
+        is_open = stats.decide(pooled.ratio, tolerance) not in stats.CHANGED
+        return noisy if is_told and pooled.waited and is_open else f", {pooled.reason}"
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict

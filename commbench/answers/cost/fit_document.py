@@ -103,7 +103,7 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
     if fitted.best.cv_error is not None:
         yield "error of times left out", f"{percent(fitted.best.cv_error)} on average"
     if factors := [factor for _, factor in curve.size_factors]:
-        yield "correction by size", f"times {min(factors):.2f} to {max(factors):.2f}"
+        yield "correction by size", f"times {min(factors):.2f} … {max(factors):.2f}"
     if rivals := [each.curve.model.name for each in fitted.rivals]:
         yield "models that fit as well", list_some(rivals, 8)
     if left_out := [point for point in fitted.points if point.is_left_out]:

@@ -238,7 +238,7 @@ def _plausible(found: expectation.Expectation, factor: float) -> str:
     """The range of what is plausible, times a factor; empty where nothing is known."""
     ends = (found.low_bytes_per_s, found.high_bytes_per_s)
     low, high = (None if end is None else gbps(end * factor) for end in ends)
-    text = f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}"
+    text = f"{low} … {high}" if low and high else f"from {low}" if low else f"up to {high}"
     return f"{text} GB/s" if low or high else ""
 
 

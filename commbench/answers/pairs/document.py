@@ -119,17 +119,18 @@ def _name_matrix(matrix: RankMatrix) -> str:
     return f"{matrix.quantity.name} at {format_bytes(matrix.size_bytes)}"
 
 
-def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
-    """For each kind of call between pairs what is slow, and the tables."""
+def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed], crowd: str = "") -> Iterator[Block]:
+    """For each kind of call between pairs what is slow, and the tables. `crowd` is that of
+    find_crowd."""
     plan = run.header.plan
     for matrix, diagnosis in diagnosed:
-        yield _matrix_section(matrix, diagnosis, plan)
+        yield _matrix_section(matrix, diagnosis, plan, crowd)
     is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for m, _ in diagnosed)
     if is_part and QUICK in plan.pairs:
         yield Text(read_sections(_TEXTS)["not all pairs"].strip())
 
 
-def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
+def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan, crowd: str) -> Section:
     quantity = matrix.quantity
     unit = Unit(lambda value: number_texts(value, quantity.scale)[0], is_decimal=True)
     interval = Unit(lambda value: number_texts(value, quantity.scale)[1])
@@ -159,7 +160,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
     blocks: list[Block] = [
         Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title})." + several),
         Table("Slow", slow, diagnosis.findings, tone=lambda _: BAD),
-        Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
+        Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0, crowd)]),
         Table("Slowest pairs", pairs[: 5 if number > 1 else 4], slowest_pairs(matrix)),
     ]  # fmt: skip
     if number > 1:
@@ -168,19 +169,21 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
     return Section(f"{quantity.name.capitalize()} between ranks, {size}, {quantity.unit}", blocks)
 
 
-def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis, iterations: int) -> Iterator[str]:
+def describe_unknown(
+    matrix: RankMatrix, diagnosis: Diagnosis, iterations: int, crowd: str = ""
+) -> Iterator[str]:
     """Sentences: how slow a link must be to be named, and what the matrix cannot tell. `iterations`
-    are those that were asked for."""
+    are those that were asked for, `crowd` is that of find_crowd."""
     limit, findings = diagnosis.link_limit, diagnosis.findings
     if limit is None:
         return
     if not findings and limit >= _NOISY:
         yield f"A single link would be named if it was more than {_times(limit)} times as slow."
     elif not findings:
-        yield (
-            f"The links cannot be judged: only one {_times(limit)} times as slow would show. Use "
-            f"`--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`."
-        )
+        use = f"Use `--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`"
+        more = f"{crowd}: give each its own" if crowd else use
+        only = f"only one {_times(limit)} times as slow would show"
+        yield f"The links cannot be judged: {only}. {more}."
     ranks = {rank for pair in matrix.values for rank in pair}
     is_across = any(found.scope == parts.ACROSS for found in findings)
     if len(ranks) > 2 and len({matrix.hosts[rank] for rank in ranks}) == 2 and not is_across:

@@ -197,18 +197,21 @@ def paying_sentences(result: NumericsResult) -> list[str]:
 
 def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
     """From which size a compressed form is faster here, and on which links it would be."""
-    last = rows[-1]
-    faster = [*takewhile(lambda row: row.verdict == FASTER, reversed(rows))]
-    here = "may pay here or not" if last.verdict == UNDECIDED else "does not pay here"
-    if faster:
-        here = f"pays here from {format_bytes(faster[-1].case.size_bytes)}"
+    last, here = rows[-1], "it does not pay here"
+    if faster := [*takewhile(lambda row: row.verdict == FASTER, reversed(rows))]:
+        here = f"it pays here from {format_bytes(faster[-1].case.size_bytes)}"
+    elif last.verdict == UNDECIDED:
+        here = "undecided" + " (its ranks waited for a core)" * last.has_waited
     error = f" (RMS error {last.found.rms_relative_error:.2g})" if last.has_errors else ""
-    text = f"{last.case.form} of {title}{error} {here}"
+    takes = cells.times_text(last.time_ratio, "as long") if last.time_ratio else "an unknown time"
+    text = (
+        f"{last.case.form} of {title}{error} at {format_bytes(last.case.size_bytes)} takes {takes}"
+    )
+    links = ""
     if last.pays_below:
-        links = cells.ratio_with_interval_text(last.pays_below.scaled(1 / GBIT))
-        size = format_bytes(last.case.size_bytes)
-        text += f"; at {size} it pays on links slower than {links} Gbit/s"
-    return f"{text}."
+        speed = cells.ratio_with_interval_text(last.pays_below.scaled(1 / GBIT))
+        links = f"; it pays on links slower than {speed} Gbit/s"
+    return f"{text} as without: {here}{links}."
 
 
 def _error(name: str) -> Any:

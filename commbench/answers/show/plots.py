@@ -37,7 +37,7 @@ from commbench.results.schema import WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import bandwidth_text, time_text
+from commbench.views.cells import WIDE, bandwidth_text, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -241,7 +241,7 @@ def _picture(
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
-    elif answer.highest:
+    elif answer.highest and not (answer.highest.known_busbw or Estimate(0.0)).is_wider(WIDE):
         title += f": up to {highest_text(answer.highest)}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:

@@ -23,7 +23,7 @@ from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
-from commbench.units import format_about, format_bytes, format_count
+from commbench.units import format_about, format_bytes, format_count, format_sizes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
@@ -215,9 +215,8 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
 
 def highest_text(row: ResultRow) -> str:
     """Its bus bandwidth with the interval, and whether that is a factor of more than 3."""
-    low, high = (row.known_busbw or Estimate(0.0)).ends
-    text = cells.bandwidth_with_interval_text(row.known_busbw)
-    return text + ", too noisy to rely on" * (high > 3 * low)
+    found = row.known_busbw or Estimate(0.0)
+    return cells.bandwidth_with_interval_text(found) + cells.UNSURE * found.is_wider(cells.WIDE)
 
 
 def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
@@ -300,6 +299,7 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)
-        works = dict.fromkeys(row.measurement.batches[-1].work for row in found)
-        if known := [*filter(None, works)]:
+        works = collect((row.measurement.batches[-1].work, row.case.size_bytes) for row in found)
+        sizes = {work: format_sizes(tuple(own)) for work, own in works.items() if work}
+        if known := [f"{work} beside {own}" for work, own in sizes.items()]:
             yield Text(f"The computation is {list_some(known, 3)}.")

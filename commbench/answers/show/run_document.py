@@ -195,7 +195,9 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
         from commbench.answers.pairs import document as pairs_table
 
         pairs, crowd = pairs_table.diagnose_pairs(run), find_crowd([run.header])
-        return [*pairs_table.pairs_answer(pairs, crowd)], [*pairs_table.pairs_blocks(run, pairs)]
+        return [*pairs_table.pairs_answer(pairs, crowd)], [
+            *pairs_table.pairs_blocks(run, pairs, crowd)
+        ]
     return [], []
 
 

@@ -121,6 +121,7 @@ def _size(found: Found) -> int:
 
 
 _VERDICTS = {UNDECIDED: ": undecided", SAME: ": no difference"}
+_HAS_WAITED = " (its ranks waited for a core)"
 
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
@@ -131,24 +132,23 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
         texts = {name: "" if v is None else units[name](v) for name, v in each.figures.items()}
         more = "" if None in each.figures.values() else shape.more
-        text = f"{{call}} at {{size}}: {shape.words}{_VERDICTS.get(each.verdict, '')}{more}"
-        texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
+        verdict = _VERDICTS.get(each.verdict, "") + _HAS_WAITED * each.has_waited
+        text = f"{{call}} at {{size}}: {shape.words}{verdict}{more}"
+        texts |= {**each._asdict(), "size": format_bytes(each.size_bytes), "fastest": each.what}
         texts["tensors"] = texts.get("tensors", "") * ("tensors" not in each.call)
         for name in ("what", "other") if each.figures.get("tensors", 1) > 1 else ():
             form = texts[name]
             texts[name] += f" ({CALL_FORMS[form].summary})" * (form not in explained)
             explained.add(form)
         parts.append(text.format_map(texts))
-    verdict = found[-1].verdict if found else SAME
+    last = found[-1].verdict if found else SAME
     crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
     waited = any(each.has_waited for each in found)
-    if crowd and (waited or verdict == UNDECIDED):
+    if crowd and (waited or last == UNDECIDED):
         parts.append(f"{crowd}: give each its own")
-    elif waited:
-        parts.append("its ranks waited for a core")
-    elif verdict == UNDECIDED:
+    elif last == UNDECIDED and not waited:
         parts.append(f"try `{more_precisely(header)}`")
-    elif crowd and verdict != SAME:
+    elif crowd and last != SAME:
         parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
     return text and f"{text}."
@@ -248,8 +248,12 @@ def _times(found: Estimate) -> str:
     unknown = "" if found.has_interval else " (no interval is known)"
     if cells.is_too_noisy(found):
         low, high = found.ends
-        return f"at least {low:.1g} times" if high == inf else f"{low:.1g} to {high:.2g} times"
+        return f"at least {low:.1g} times" if high == inf else f"{low:.1g} … {high:.2g} times"
     return f"{cells.ratio_with_interval_text(found)}{unknown} times"
+
+
+def _seconds(found: Estimate) -> str:
+    return cells.time_with_interval_text(found) + cells.UNSURE * found.is_wider(cells.WIDE)
 
 
 def _share(found: Estimate) -> str:
@@ -261,7 +265,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "share": _share, "mean": "{:.2f}".format, "groups": str,
     "tensors": lambda number: f"of {number} tensors, " * (number > 1), "as_fast": join_words,
     "_per_s": cells.bandwidth_with_interval_text,
-    "_s": cells.time_with_interval_text,
+    "time_s": _seconds, "_s": cells.time_with_interval_text,
 }  # fmt: skip
 """How figures are written, by the end of their names."""
 SHAPES: dict[str, Shape] = {
@@ -277,7 +281,8 @@ SHAPES: dict[str, Shape] = {
         "; the busiest rank {other} {max_over_mean} times the mean",
     ),
     "forms": Shape(
-        _forms, "{tensors}{other} takes {ratio} as long as {what}", "; {as_fast} may be as fast",
+        _forms, "{tensors}{other} takes {ratio} as long as {what}",
+        "; {as_fast} may be as fast as {fastest}",
         has_smallest=True,
     ),
     "first_call": Shape(
