@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import spawn
+from multiprocessing import get_context, spawn
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,7 @@ def run_agent(
             _replaced(socket, "getfqdn", _own_name),
             _replaced(spawn, "get_preparation_data", _preparation_without_main),
             _replaced(api, "_terminate_process_handler", on_signal),
+            _replaced(api.MultiprocessContext, "_start", _start_with(FinishedEvent)),
             _without_agent_logs(),
         ):
             errors.raise_dropped_interruption()
@@ -234,6 +235,37 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
     without `if __name__ == "__main__"` would start again in each of them."""
     data = _PREPARATION(name)
     return {key: value for key, value in data.items() if not key.startswith("init_main")}
+
+
+class FinishedEvent:
+    """In place of the multiprocessing.Event at which ranks that are done wait for the agent, whose
+    `set` never returns where one of them was killed while it waited."""
+
+    def __init__(self, context: Any) -> None:
+        self._number = context.nprocs
+        pipe = get_context(context.start_method).Pipe
+        self._reader, self._writer = pipe(duplex=False)
+
+    def set(self) -> None:
+        """Let all ranks go on."""
+        os.write(self._writer.fileno(), bytes(self._number))
+
+    def wait(self) -> None:
+        """Wait until `set` was called."""
+        os.read(self._reader.fileno(), 1)
+
+
+def _start_with(event: type[FinishedEvent]) -> Callable[[Any], None]:
+    """In place of MultiprocessContext._start: the same with this event."""
+    from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
+
+    original = MultiprocessContext._start
+
+    def start(context: Any) -> None:
+        context._worker_finished_event = event(context)
+        original(context)
+
+    return start
 
 
 @contextmanager

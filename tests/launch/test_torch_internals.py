@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -87,6 +87,36 @@ def test_the_agent_tells_how_ranks_failed(config: Any, action: str, exit_code: i
     (failure,) = result.values()
     assert list(result) == [1] and failure.exit_code == exit_code
     assert failure.message == "" and began <= failure.timestamp <= time.time()
+
+
+class KillsItsReader(NamedTuple):
+    """What a rank returns that kills another one where the agent reads it."""
+
+    pid: int
+
+    def __reduce__(self) -> Any:
+        return os.kill, (self.pid, signal.SIGKILL)
+
+
+def returns_early(folder: Path) -> Any:
+    """Rank 0 returns, and waits for the agent; then rank 1 returns what kills it."""
+    done = folder / "done"
+    if os.environ["RANK"] == "0":
+        done.write_text(str(os.getpid()))
+        return None
+    while not (done.exists() and done.read_text()):
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return KillsItsReader(int(done.read_text()))
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_rank_that_is_killed_where_it_waits_for_the_agent_is_told(
+    config: Any, tmp_path: Path, start_method: str
+) -> None:
+    config.start_method = start_method
+    (failed,) = run_agent(config, returns_early, tmp_path).items()
+    assert (failed[0], failed[1].exit_code) == (0, -signal.SIGKILL)
 
 
 def test_the_agent_tells_the_exception_of_a_rank(config: Any) -> None:
