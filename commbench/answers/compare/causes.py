@@ -236,7 +236,7 @@ def _foresee_row(
     low, high = 0.0, max(value, together.value * (1 + shared))
     if own is not None:
         wide = _later_times_as_wide(row)
-        low = min(value / (1 + own) ** wide, range_.ratio.value / (1 + whole) ** wide)
+        low = min(value / (1 + own), range_.ratio.value / (1 + whole) ** wide)
         low = low if wide > 1 else max(now[0], low)
         high = min(high, value * (1 + own))
     return value, low, min(high, now[1], max(value, together.ends[1]))

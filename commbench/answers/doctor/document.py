@@ -80,7 +80,8 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
         )  # fmt: skip
-        yield f"Small calls are undecided, faster or slower, in {join_words(unknown)}; {what}."
+        open_ = f"Whether small calls are faster or slower in {join_words(unknown)} is undecided"
+        yield f"{open_}; {what}."
 
 
 def _more_seconds(report: DoctorReport) -> str:
