@@ -197,7 +197,9 @@ def as_baseline(
     with open_history(db) as history:
         if node and history and not history.runs(node):
             raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
-        baseline, notes = find_baseline(history, run, node or "", Path(db or HISTORY))
+        judged = [row for row in run.rows if any(rule.covers(row) for rule in rules)]
+        shown = run._replace(rows=judged)
+        baseline, notes = find_baseline(history, shown, node or "", Path(db or HISTORY))
     return [
         rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule for rule in rules
     ], baseline

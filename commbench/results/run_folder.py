@@ -240,12 +240,15 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             hint += f", or name a setting: {settings}"
         return RecordsError(f"{text} is a sweep, not a run", hint)
     if (sweep := find_sweep(str(path.parent))) and (settings := _settings_of(sweep)):
-        return RecordsError(f"the sweep {path.parent} has no {path.name}", f"name one: {settings}")
+        hint = f"name one: {settings}; if it was cut off: `commbench sweep --resume {path.parent}`"
+        return RecordsError(f"the sweep {path.parent} has no {path.name}", hint)
     if folder := next(filter(files.is_folder, (path, RESULTS / text)), None):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
-        with suppress(OSError):
+        try:
             if below := sorted(str(inner) for inner in folder.iterdir() if holds_run(inner)):
                 hint = f"name a run in it: {list_some(below, 3)}"
+        except OSError as error:
+            return RecordsError(f"cannot read {folder}: {error.strerror}", RUN_HINT)
         return RecordsError(f"{folder} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)

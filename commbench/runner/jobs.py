@@ -107,6 +107,8 @@ def make_job(
     resources. Raises the error that every rank would raise.
     """
     backend = BACKENDS.get(run.backend or "")
+    if run.backend and not (backend or run.device):  # a backend of one's own needs a device
+        raise name_error("backend", run.backend, [*BACKENDS])
     device = run.device or (backend.devices[0] if backend else "cpu")
     others = sum(int(number) for name, number in resources if name.endswith("/gpu"))
     is_unsaid = gpus_per_node is None and not (run.backend or run.device or others)

@@ -80,8 +80,8 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
         what = _more_seconds(report) if done < planned else (
             "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
         )  # fmt: skip
-        open_ = f"Whether small calls are faster or slower in {join_words(unknown)} is undecided"
-        yield f"{open_}; {what}."
+        than = f"longer in {join_words(unknown)} than in plain"
+        yield f"Whether small calls take {than} is undecided; {what}."
 
 
 def _more_seconds(report: DoctorReport) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
@@ -220,7 +221,11 @@ def find_level(
             segments.append(steps.Segment(*own, level))
     deviation, degrees = single_points(logs, segments)
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
-    slow = steps.slow_end(logs[base[-1].first :])[0] if base[-1] == segments[-1] else 0
+    slow = 0
+    if (lowest := base[-1]) == segments[-1] and lowest.level:
+        most = log(lowest.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
+        last = len([*takewhile(lambda each: each > most, reversed(logs))])
+        slow = steps.slow_end(logs[lowest.first :])[0] or last * (last < steps.SHORTEST)
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
     runs = sum(part.number for part in base)

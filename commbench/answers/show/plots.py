@@ -37,7 +37,7 @@ from commbench.results.schema import WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import WIDE, bandwidth_text, time_text
+from commbench.views.cells import WIDE, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -110,8 +110,8 @@ def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
     peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
     texts = [
-        f"{curves.name(curve, len(curves.operations) > 1)} {bandwidth_text(row.known_busbw)} "
-        f"GB/s at {format_bytes(row.case.size_bytes)}"
+        f"{curves.name(curve, len(curves.operations) > 1)} {highest_text(row)} at "
+        f"{format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)

@@ -149,10 +149,14 @@ def _rows(result: SweepResult) -> list[ResultRow]:
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:
     """In which rounds ranks waited for a core, in half of the rows or more, which explains why
-    rounds differ."""
-    rows = collect((row.setting, row.waited_rounds) for row in result.rows)
-    found = {f"under {result.names[setting]}": of_most(own) for setting, own in rows.items()}
-    return waited_at("round", "rounds", found, "rounds")
+    rounds differ; beside some rounds of one setting also all rounds of another one."""
+    rows = collect((row.setting, row) for row in result.rows)
+    found = {each: of_most([row.waited_rounds for row in own]) for each, own in rows.items()}
+    if any(found.values()):
+        every = [*range(1, result.sweep.rounds + 1)]
+        found |= {each: every for each, own in rows.items() if all(row.waited for row in own)}
+    names = {f"under {result.names[each]}": rounds for each, rounds in found.items()}
+    return waited_at("round", "rounds", names, "rounds")
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
@@ -288,7 +292,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     for verdicts in ((*_BEST, ranking.TIED, UNDECIDED), _BEST):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
-    title = "Times (mean over rounds); ratio: to the shortest time of the same case"
+    title = "Times (geometric mean over rounds); ratio: to the shortest of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 

@@ -80,7 +80,7 @@ def _pictures(
             title,
             description,
             panels,
-            [*texts, "Time of a call, mean over rounds"],
+            [*texts, "Time of a call, geometric mean over rounds"],
         )
     what = "size" if points[0].size_bytes else "case"
     reading = f"time over the shortest time of the same {what}"

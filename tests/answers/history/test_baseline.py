@@ -60,6 +60,15 @@ def test_a_run_is_not_called_slower_than_one_before_that_was_slow_by_chance(
 
 
 @pytest.mark.usefixtures("launches_alike")
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_the_next_slow_runs_fail_too_where_an_earlier_one_was_fast(
+    history: History, slow: int
+) -> None:
+    fill(history, lambda day: 0.68 if day == 0 else 1.45 if day > 5 else 1.0, number=6 + slow)
+    assert check(history, made_run(6 + slow, 1.45)).outcome == "fail"
+
+
+@pytest.mark.usefixtures("launches_alike")
 def test_a_run_on_a_faster_host_that_takes_no_longer_than_usual_passes(history: History) -> None:
     fill(history, lambda _: 1.0, host=1.0)
     gate = check(history, made_run(RUNS, 0.7, host=0.6))
