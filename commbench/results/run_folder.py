@@ -240,7 +240,7 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             hint += f", or name a setting: {settings}"
         return RecordsError(f"{text} is a sweep, not a run", hint)
     if (sweep := find_sweep(str(path.parent))) and (settings := _settings_of(sweep)):
-        hint = f"name one: {settings}; if it was cut off: `commbench sweep --resume {path.parent}`"
+        hint = f"name one: {settings}; or finish it: `commbench sweep --resume {path.parent}`"
         return RecordsError(f"the sweep {path.parent} has no {path.name}", hint)
     if folder := next(filter(files.is_folder, (path, RESULTS / text)), None):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"

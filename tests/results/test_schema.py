@@ -267,7 +267,8 @@ def test_a_setting_that_a_sweep_lacks_is_refused_with_those_that_it_has() -> Non
     with pytest.raises(RecordsError) as caught:
         find_run("swept/quiet")
     assert caught.value.message == "the sweep swept has no quiet"
-    assert caught.value.hint == "name one: swept/cpu-mode=plain, swept/cpu-mode=quiet"
+    named = "name one: swept/cpu-mode=plain, swept/cpu-mode=quiet"
+    assert caught.value.hint == f"{named}; or finish it: `commbench sweep --resume swept`"
 
 
 def test_journal_and_csv_give_the_same_frame(tmp_path: Path) -> None:
