@@ -11,9 +11,8 @@ from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
 from commbench.analysis.statistics import median
-from commbench.answers.compare import ratio, turns
+from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.comparison import Comparison
-from commbench.answers.compare.host import left_out_text
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
@@ -63,7 +62,7 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         causes.append(f"They {how}: the host may have changed in between.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     word = "round" if holds_rounds(found.b.path) else "launch"
-    left_out = left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
+    left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
     return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
@@ -203,6 +202,8 @@ def clearer(
     if not rows or len(known) < len(rows):
         return f"For a clearer answer {how}"
     word = "rounds" if holds_rounds(found.b.path) else "launches"
+    if text := _soon_left_out(found, number, word):
+        return f"{text}: {how}"
     if decision := _of_limit(limit, known, f"{number} {word}"):
         turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
@@ -213,6 +214,26 @@ def clearer(
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
     return f"More {word} decide this limit. {then}: {how}"
+
+
+def _soon_left_out(found: Comparison, number: int, words: str) -> str:
+    """That launches in turns would not count any more if there were so many; empty where none
+    would."""
+    runs = [run.run for run in (found.a, found.b) if run.run]
+    if found.left_out or not found.are_in_turns:
+        return ""
+    odd, launches = host.find_odd_launches(runs)
+    if not odd or not host.are_few(odd, number):
+        return ""
+    one = words.removesuffix("es" if words == "launches" else "s")
+    which = f"{one.capitalize()} {odd[0].launch}" if len(odd) == 1 else (
+        f"{words.capitalize()} {join_words([str(each.launch) for each in odd])}"
+    )  # fmt: skip
+    counts, does = ("counts", "it does") if len(odd) == 1 else ("count", "they do")
+    return (
+        f"{which} {counts} only because there are {launches}: ranks of one side alone waited for a "
+        f"core there. With {number} {words} {does} not"
+    )
 
 
 def _later_times_as_wide(row: ratio.ComparedRow) -> float:

@@ -38,9 +38,19 @@ class LeftOut(NamedTuple):
 
 
 def find_left_out(runs: Sequence[Run]) -> tuple[LeftOut, ...]:
-    """The launches in turns of these runs that do not count. None where they are more than a third
-    of all, or fewer than FEWEST_TURNS would be left; and none of several CPU modes, whose effect
-    waiting is."""
+    """The launches in turns of these runs that do not count: the odd ones, if they are few."""
+    found, launches = find_odd_launches(runs)
+    return found if are_few(found, launches) else ()
+
+
+def are_few(odd: Sequence[LeftOut], launches: int) -> bool:
+    """Whether these are a third of so many launches at most, and FEWEST_TURNS are left."""
+    return 3 * len(odd) <= launches and launches - len(odd) >= FEWEST_TURNS
+
+
+def find_odd_launches(runs: Sequence[Run]) -> tuple[tuple[LeftOut, ...], int]:
+    """The launches in turns of these runs in which ranks of one waited for a core as LeftOut says,
+    none of several CPU modes, whose effect waiting is; and how many launches there are."""
     shares = [_shares_by_launch(run) for run in runs]
     usual = [median(sorted(own.values())) if own else 0.0 for own in shares]
     launches = sorted(set[int]().union(*shares))
@@ -51,8 +61,7 @@ def find_left_out(runs: Sequence[Run]) -> tuple[LeftOut, ...]:
             run = max(range(len(more)), key=lambda n: abs(more[n]))
             found.append(LeftOut(launch, run, shares[run].get(launch, usual[run]), usual[run]))
     is_one_mode = len({run.header.plan.cpu_mode for run in runs}) == 1
-    are_few = 3 * len(found) <= len(launches) and len(launches) - len(found) >= FEWEST_TURNS
-    return tuple(found) if is_one_mode and are_few else ()
+    return (tuple(found) if is_one_mode else ()), len(launches)
 
 
 def _shares_by_launch(run: Run) -> dict[int, float]:

@@ -10,6 +10,7 @@ import pytest
 from gate_power import checked
 
 from commbench.answers.check.gate import NOT_TOGETHER, WIDE, Judge, _decide
+from commbench.answers.compare.causes import _soon_left_out
 from commbench.answers.compare.ratio import APART
 from commbench.stats import FAIL, LIKELY, PASS, Estimate
 
@@ -151,3 +152,6 @@ def test_a_launch_in_turns_whose_ranks_waited_does_not_count() -> None:
 def test_three_turns_are_left_at_least(launches: int, number: int) -> None:
     gate = checked(4, 0.03, 1, launches=launches, in_turns=True, late=2.5, waiting=0.5)
     assert len(gate.comparison.left_out) == number
+    said = _soon_left_out(gate.comparison, 6, "launches")
+    assert said.startswith("Launch 1 counts only because there are 3: ranks of") == (number == 0)
+    assert not _soon_left_out(gate.comparison, 3, "launches")
