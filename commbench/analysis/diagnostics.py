@@ -176,13 +176,21 @@ def _odd_launch(row: ResultRow) -> list[str]:
     """The launch that alone differs, and whether that is because its ranks waited for a core."""
     if not row.odd_launch:
         return []
-    (number, times), shares = row.odd_launch, launch_shares(row.measurement)
+    number, times = row.odd_launch
     word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
-    own = [shares.pop(number, None)]
-    parts = longer_waits(shares.values(), own, is_slower=times > 1)
+    parts = _odd_waits(row)
     waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
     took = f"{word} {number} took {format_times(float(f'{times:.2g}'))} as long as the others"
     return [f": {took}{waits * bool(parts)}"]
+
+
+def _odd_waits(row: ResultRow) -> tuple[str, str] | None:
+    """longer_waits of the other launches and of the one that alone differs, if one does."""
+    if not row.odd_launch:
+        return None
+    (number, times), shares = row.odd_launch, launch_shares(row.measurement)
+    own = [shares.pop(number, None)]
+    return longer_waits(shares.values(), own, is_slower=times > 1)
 
 
 def longer_waits(
@@ -298,6 +306,11 @@ def _is_precise(row: ResultRow) -> bool:
     return precision is not None and precision <= row.header.plan.precision
 
 
+def _needs_no_launches(row: ResultRow) -> bool:
+    """Whether more launches are no use: it is precise, or one launch differs since it waited."""
+    return _is_precise(row) or bool(_odd_waits(row))
+
+
 def _has_core(row: ResultRow) -> bool:
     """Whether ranks waited so little for a core that slow calls have another cause."""
     return row.queued_share is not None and row.queued_share <= MOST_QUEUED / 2
@@ -330,7 +343,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("waits", _realtime_wait, 0.30, "too_few_cores", "throttled", QUEUED),
     *(_diagnostic(
         name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,
-        names=_odd_launch, is_enough=_is_precise,
+        names=_odd_launch, is_enough=_needs_no_launches,
     ) for name in ("launches", "rounds")),
     _diagnostic("drift", figures.drift, 0.10, QUEUED),
     _diagnostic(

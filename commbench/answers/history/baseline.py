@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.clearer import clearer
 from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
+from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import records, steps
 from commbench.answers.history.history import (
@@ -34,6 +35,7 @@ from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
+from commbench.plan.case import Case
 from commbench.results.schema import OK, RunHeader
 from commbench.stats import Estimate, around, collect, factor_of_all, np, student_quantile
 from commbench.units import format_count, format_rough_percent
@@ -129,7 +131,7 @@ def find_baseline(
         # Not where the last one, or this run, may be as fast as usual again.
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
         if later and min(now, *(time.value for time in last)) > level.slow_s:
-            slower.append((later, now / level.time))
+            slower.append((each.case, later, now / level.time))
     notes = []
     if history and slower:
         changes = find_changes(fit_series(series), history.environments())
@@ -163,22 +165,23 @@ def find_baseline(
 
 
 def _slower_note(
-    found: Sequence[tuple[Sequence[Point], float]], path: Path, changes: Iterable[Change]
+    found: Sequence[tuple[Case, Sequence[Point], float]], path: Path, changes: Iterable[Change]
 ) -> str:
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
     to accept it: from the runs that do not count and the ratio of each row."""
-    firsts = Counter(later[0].run for later, _ in found)
+    every, firsts = [case for case, *_ in found], Counter(later[0].run for _, later, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-    found = [(later, ratio) for later, ratio in found if later[0].run == first]
-    slower, db = span(ratio_text, [ratio for _, ratio in found]), db_option(path)
-    runs = span(str, [len(later) for later, _ in found])
+    found = [each for each in found if each[1][0].run == first]
+    slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
+    runs = span(str, [len(later) for _, later, _ in found])
+    names = name_rows([case for case, *_ in found], every, LONGEST)
     causes = [
         f"; {causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
     ]  # fmt: skip
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
-        f"since then {format_count(len(found), 'row')} took {slower} times as long in {runs} "
+        f"since then {names} took {slower} times as long in {runs} "
         f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}. "
         f"`commbench history accept {first.id}{db}` makes that usual."
     )
@@ -352,8 +355,8 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
         "launches of this run alone do not help.",
-        f"{then if is_more else 'With'} any number of runs that differ as "
-        f"these do at best {best or cells.TOO_NOISY}.",
+        f"{then if is_more else 'With'} any number of runs that differ as these do"
+        f"{'' if is_more else ', it would be'} {best or cells.TOO_NOISY} at best.",
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",
     ]

@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, longer_waits, waited_hint
+from commbench.analysis.environment import Difference
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import (
     WAITING,
@@ -19,12 +20,13 @@ from commbench.answers.history.history import (
     FittedSeries,
     Trend,
     causes_text,
+    host_causes,
     mean_ratio,
 )
 from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
-from commbench.output.text import list_some, span
+from commbench.output.text import join_words, list_some, span
 from commbench.plan.case import Case
 from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
@@ -132,12 +134,15 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
         sides = zip(*(each.before_and_slow for each in rows), strict=True)
-        old, new = ([p.queued_share for own in side for p in own] for side in sides)
-        parts = longer_waits(old, new)
+        old, new = ([point for own in side for point in own] for side in sides)
+        parts = longer_waits([p.queued_share for p in old], [p.queued_share for p in new])
+        causes = [Difference(WAITING, *parts)] if parts else []
+        causes += host_causes(old, new, mean_ratio(each.by for each in rows).value)
+        texts = [f"{each.name} went from {each.a} to {each.b}" for each in causes]
+        went = f"; {join_words(texts)} then" if texts else ""
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
-            f"{_times(_by_row(each.by for each in rows))}"
-            f"{f'; {WAITING} went from {parts[0]} to {parts[1]} then' if parts else ''}. "
+            f"{_times(_by_row(each.by for each in rows))}{went}. "
             f"A check does not count {these} as usual."
         )
 

@@ -272,7 +272,8 @@ def fit_series(
         fit, back = fit_with_return(times, alpha, tolerance)
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
-        if slow and counted.points[-slow].run.placed <= accepted.get(each.system, ""):
+        is_accepted = slow and counted.points[-slow].run.placed <= accepted.get(each.system, "")
+        if is_accepted or 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
         elif slow and len(times) - slow >= FEWEST:
             fit = find_steps(times[:-slow], alpha, tolerance)
@@ -320,7 +321,8 @@ def find_changes(
         at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
         begin, until = runs[min(at)], runs[max(at)]
         before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
-        causes = [*_waits(first), *_host_causes(first)]
+        before_it, since = first.levels
+        causes = [*_waits(first), *host_causes(before_it, since, first.ratio.value)]
         levels = ([point.run for point in points] for points in first.levels)
         causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
@@ -373,16 +375,19 @@ def _waits(found: RowStep) -> Iterator[Difference]:
         yield Difference(WAITING, *parts)
 
 
-def _host_causes(found: RowStep) -> Iterator[Difference]:
-    """Which figures of the hosts, measured beside each run, changed from level to level by half as
-    much as the times or more (of logarithms), in the same direction."""
+def host_causes(
+    before: Iterable[Point], after: Iterable[Point], times: float
+) -> Iterator[Difference]:
+    """Which figures of the hosts, measured beside each run, changed from some points to others by
+    half as much as these, which take so many `times` as long, or more (of logarithms), in the same
+    direction."""
     old, new = (
         collect((name, log(each)) for point in points for name, each in point.run.beside)
-        for points in found.levels
+        for points in (before, after)
     )
     for name, write in WRITTEN.items():
         if min(len(side.get(name, ())) for side in (old, new)) < 2:
             continue
         change = find_change(old[name], new[name], 0.0)
-        if change and log(change.value) / log(found.ratio.value) >= LEAST_SHARE:
+        if change and log(change.value) / log(times) >= LEAST_SHARE:
             yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))

@@ -230,6 +230,16 @@ def test_ranks_that_waited_longer_are_a_cause(history: History, slow: int, place
     )
 
 
+def test_a_host_that_was_slower_in_the_last_runs_is_named(history: History) -> None:
+    for day, each in enumerate(noise(number=16)):
+        slower = 1.5 if day >= 14 else 1.0
+        history.add(made_run(day, slower * each, host=slower * each))
+    said = " ".join(find_trend(history).text().split())
+    assert re.search(
+        "as long; a message between processes went from 20.* us to 30.* us and a", said
+    )
+
+
 def test_rows_with_few_runs_are_not_in_the_ranges_of_names(history: History) -> None:
     fill(history, lambda day: (1.0, 1.3)[day >= 8] if day < 14 else 1.8, number=16)
     sizes = [1536, 2560, 3584]
