@@ -42,7 +42,7 @@ def worded(text: str) -> str:
     text = re.sub(r"(?<![\w-])-([a-zA-Z])\b", lambda found: _of_letter(found[1]), text)
     text = re.sub(r"(?<=write |ample )\d[\d.]*%", lambda found: f'"{found[0]}"', text)
     text = re.sub("(?<=these can: )[^;]*", lambda found: found[0].replace("-", "_"), text)
-    return re.sub(_NEXT, r"\g<0>,", _OPTION.sub(_as_argument, text))
+    return _NEXT.sub(r"\g<0>,", _OPTION.sub(_as_argument, text))
 
 
 def _of_letter(letter: str) -> str:

@@ -175,7 +175,7 @@ def run_agent(
             _replaced(socket, "getfqdn", _own_name),
             _replaced(spawn, "get_preparation_data", _preparation_without_main),
             _replaced(api, "_terminate_process_handler", on_signal),
-            _replaced(api.MultiprocessContext, "_start", _start_with(FinishedEvent)),
+            _replaced(api.MultiprocessContext, "_start", _start_with_own_event()),
             _without_agent_logs(),
         ):
             errors.raise_dropped_interruption()
@@ -255,14 +255,14 @@ class FinishedEvent:
         os.read(self._reader.fileno(), 1)
 
 
-def _start_with(event: type[FinishedEvent]) -> Callable[[Any], None]:
-    """In place of MultiprocessContext._start: the same with this event."""
+def _start_with_own_event() -> Callable[[Any], None]:
+    """In place of MultiprocessContext._start: the same with a FinishedEvent."""
     from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
     original = MultiprocessContext._start
 
     def start(context: Any) -> None:
-        context._worker_finished_event = event(context)
+        context._worker_finished_event = FinishedEvent(context)
         original(context)
 
     return start

@@ -13,6 +13,7 @@ from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings
+from commbench.answers.show.shapes import HAS_WAITED
 from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.results.records import Numerics
@@ -201,7 +202,7 @@ def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
     if faster := [*takewhile(lambda row: row.verdict == FASTER, reversed(rows))]:
         here = f"it pays here from {format_bytes(faster[-1].case.size_bytes)}"
     elif last.verdict == UNDECIDED:
-        here = "undecided" + " (its ranks waited for a core)" * last.has_waited
+        here = "undecided" + HAS_WAITED * last.has_waited
     error = f" (RMS error {last.found.rms_relative_error:.2g})" if last.has_errors else ""
     takes = cells.times_text(last.time_ratio, "as long") if last.time_ratio else "an unknown time"
     text = (

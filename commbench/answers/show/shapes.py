@@ -120,8 +120,9 @@ def _size(found: Found) -> int:
     return found[0][0].case.size_bytes
 
 
+HAS_WAITED = ", ranks waited for a core"
+"""Why it is undecided."""
 _VERDICTS = {UNDECIDED: ": undecided", SAME: ": no difference"}
-_HAS_WAITED = " (its ranks waited for a core)"
 
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
@@ -132,7 +133,8 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
         texts = {name: "" if v is None else units[name](v) for name, v in each.figures.items()}
         more = "" if None in each.figures.values() else shape.more
-        verdict = _VERDICTS.get(each.verdict, "") + _HAS_WAITED * each.has_waited
+        verdict = _VERDICTS.get(each.verdict, "")
+        verdict += HAS_WAITED * (each.has_waited and bool(verdict))
         text = f"{{call}} at {{size}}: {shape.words}{verdict}{more}"
         texts |= {**each._asdict(), "size": format_bytes(each.size_bytes), "fastest": each.what}
         texts["tensors"] = texts.get("tensors", "") * ("tensors" not in each.call)
@@ -289,7 +291,7 @@ SHAPES: dict[str, Shape] = {
         _first_calls, "the first call on a new group takes {first_s}, a later one {later_s}; "
         "the first takes {ratio} as long",
     ),
-    "latency": Shape(_latency, "a message takes {time_s} between two ranks"),
+    "latency": Shape(_latency, "a message between two ranks takes {time_s}"),
     "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} in one direction"),
 }  # fmt: skip
 """The shapes that have a sentence of their own, in its order."""
