@@ -28,6 +28,8 @@ by Bonferroni's inequality each may do so in this share over their number."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 SMALL, LARGE = SIZES[:-1], SIZES[-1:]
+FEWEST_CALLS = 100
+"""Of fewer calls it is not said how many were interrupted: one alone would be 1 % or more."""
 """Sizes whose time depends on the scheduler, and on memory. Each group is compared as a whole:
 every further comparison is one more chance to take noise for a difference."""
 COMPARISONS = 2 * (len(MODES) - 1)
@@ -170,14 +172,16 @@ def compare_mode(
         if chance * COMPARISONS > FALSE_ALARMS or not is_apart or verdict not in CHANGED:
             verdict = UNDECIDED
 
-    def largest(name: str) -> float | None:
-        """Of the sizes, the largest median of the launches."""
-        columns = ([getattr(point, name) for point in column] for column in zip(*mine, strict=True))
+    def largest(name: str, least_calls: int = 1) -> float | None:
+        """Of the sizes with so many calls, the largest median of the launches."""
+        points = zip(*mine, strict=True)
+        known_well = (own for own in points if sum(p.iterations for p in own) >= least_calls)
+        columns = ([getattr(point, name) for point in column] for column in known_well)
         known = (sorted(v for v in column if v is not None) for column in columns)
         return max((median(values) for values in known if values), default=None)
 
     busbw = largest("busbw_bytes_per_s") if len(sizes) == 1 else None
-    shares = largest("stalled_share"), largest("queued_share")
+    shares = largest("stalled_share", FEWEST_CALLS), largest("queued_share")
     return ModeEffect(mode, sizes, own, len(mine), ratio, verdict, chance, busbw, *shares)
 
 

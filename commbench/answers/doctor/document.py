@@ -78,7 +78,7 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     if unknown and not report.unjudged:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
-            "stop other programs, then run `commbench doctor --rounds 12 --seconds 240`"
+            "run `commbench doctor --rounds 12 --seconds 240` while nothing else runs"
         )  # fmt: skip
         than = f"longer in {join_words(unknown)} than in plain"
         yield f"Whether small calls take {than} is undecided; {what}."

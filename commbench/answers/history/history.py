@@ -34,7 +34,7 @@ from commbench.answers.history.steps import (
     slow_end,
 )
 from commbench.answers.history.store import History, Keep
-from commbench.output.text import join_words, list_some
+from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.case import Case
 from commbench.stats import Estimate, collect
 from commbench.units import format_count
@@ -153,7 +153,8 @@ class RowStep(NamedTuple):
         return abs(log(self.ratio.value)) / log(high / low)
 
 
-@dataclass(frozen=True)
+@short_repr("run.id", "ratio.value")
+@dataclass(frozen=True, repr=False)
 class Change:
     """Steps of several rows at one time, in one direction."""
 

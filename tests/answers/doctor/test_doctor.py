@@ -189,7 +189,7 @@ def test_the_tables_have_limits_and_effects() -> None:
     ("seconds", "rounds", "advice"),
     [
         (20.0, 8, "run `commbench doctor --rounds 8 --seconds 40`"),
-        (60.0, 6, "stop other programs, then run"),
+        (60.0, 6, "run `commbench doctor --rounds 12 --seconds 240` while"),
     ],
 )
 def test_the_answer_says_which_modes_are_undecided_and_what_decides(
