@@ -208,7 +208,8 @@ def clearer(
         turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
         again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
-        return f"{decision} Or measure both again {again}."
+        or_more = f"To try it, {how} " * (JUST in decision)
+        return f"{decision} {or_more}Or measure both again {again}."
     passes = all(high <= 1 + limit for *_, high in known)
     if not passes and any(row.times_as_wide > 1 for row in rows):
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
@@ -263,6 +264,10 @@ def _foresee_row(
     return value, low, min(high, now[1], max(value, together.ends[1]))
 
 
+NEAR, JUST = 1.05, "just decide"
+"""What so many times a figure decides is near, and the words for that."""
+
+
 def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: str) -> str:
     """Which limits some rows of _foresee_row decide, `then` with so many launches or rounds; empty
     where this one is among them."""
@@ -272,7 +277,9 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: s
     fails, passes = floor(100 * (lows - 1)), ceil(100 * (highs - 1))
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
+    is_near = NEAR * lows > 1 + limit or highs < NEAR * (1 + limit)
+    decide = JUST if is_near else "not decide"
     return (
-        f"More {then.split()[1]} may not decide this limit. If they differ as these do, and "
+        f"More {then.split()[1]} may {decide} this limit. If they differ as these do, and "
         f"B/A stays {values:.2f}{worst}, {then} {limits}pass a limit from {passes} % on."
     )
