@@ -148,8 +148,8 @@ def with_interval(text: str, interval: str) -> str:
     return f"{number} ({interval.removesuffix(space + unit)}) {unit}"
 
 
-UNSURE, WIDE = ", too noisy to rely on", 3.0
-"""What a sentence adds to a value whose interval spans more than this factor."""
+UNSURE, WIDE = "too noisy to rely on", 3.0
+"""What a sentence says of a value whose interval spans more than this factor."""
 
 
 def ratio_with_interval_text(found: Any) -> str:

@@ -225,14 +225,16 @@ def counts(results: Sequence[RuleResult]) -> str:
         sum(getattr(result.checks, name) for result in results) for name in ("passed", "with_range")
     )
     words = f"passed{cells.in_brackets(f'{together} {WITH_RANGE}' * bool(together))}"
+    failed = Counter(check.reason for result in results for check in result.with_outcome(FAIL))
+    both = {"", WITH_RANGE} if failed[""] and failed[WITH_RANGE] else set()
     decided, others = (
-        Counter(_outcome(check) for result in results for check in result.with_outcome(*outcomes))
+        Counter(
+            f"{_SAID[FAIL]} ({failed[WITH_RANGE]} {WITH_RANGE})"
+            if check.outcome == FAIL and check.reason in both else _outcome(check)
+            for result in results for check in result.with_outcome(*outcomes)
+        )
         for outcomes in ((FAIL, UNDECIDED), (LIKELY, NOT_MEASURED))
-    )
-    alone, ranged = _SAID[FAIL], f"{_SAID[FAIL]} ({WITH_RANGE})"
-    if decided[alone] and (number := decided.pop(ranged, 0)):
-        all_failed = Counter({f"{alone} ({number} {WITH_RANGE})": number + decided.pop(alone)})
-        decided = all_failed + decided
+    )  # fmt: skip
     found = decided + Counter({words: passed}) + others
     rows = format_count(sum(found.values()), "row")
     named = ", ".join(f"{number} {what}" for what, number in found.items())

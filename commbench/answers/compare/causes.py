@@ -107,7 +107,7 @@ def launches_that_waited(found: Comparison) -> list[str]:
     own = {}
     for side, name in enumerate(distinct_names([found.a, found.b])):
         own[f"of {name}"] = of_most([diagnostics.waited_launches(pair[side]) for pair in pairs])
-    return waited_at("launch", "launches", own, "ratios")
+    return waited_at("launch", own, "ratios")
 
 
 def of_most(found: Sequence[Iterable[int]]) -> list[int]:
@@ -116,11 +116,14 @@ def of_most(found: Sequence[Iterable[int]]) -> list[int]:
     return [number for number, rows in every.items() if 2 * rows >= len(found)]
 
 
-def waited_at(one: str, many: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
-    """In which rounds or launches (the words for one and for many) ranks waited so long, by whose
-    they are, and which figures differ for that; nothing where they did in none."""
-    own = {w: (many if len(n) > 1 else one, [*map(str, sorted(n))]) for w, n in found.items() if n}
-    texts = [f"{word} {list_some(numbers, 6)} {whose}" for whose, (word, numbers) in own.items()]
+def waited_at(word: str, found: Mapping[str, Collection[int]], effect: str) -> list[str]:
+    """In which launches or rounds (`word` is for one) ranks waited so long, by whose they are, and
+    which figures differ for that; nothing where they did in none."""
+    texts = [
+        f"{host.SEVERAL[word] if len(own) > 1 else word} {list_some([*map(str, sorted(own))], 6)} "
+        f"{whose}"
+        for whose, own in found.items() if own
+    ]  # fmt: skip
     where = list_some(texts, 3)
     waited = f"Ranks waited for a core much of the time in {where}: this makes {effect} differ."
     return [waited] * bool(texts)
@@ -201,39 +204,34 @@ def clearer(
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
         return f"For a clearer answer {how}"
-    word = "rounds" if holds_rounds(found.b.path) else "launches"
+    word = "round" if holds_rounds(found.b.path) else "launch"
     if text := _soon_left_out(found, number, word):
         return f"{text}: {how}"
-    if decision := _of_limit(limit, known, f"{number} {word}"):
+    if decision := _of_limit(limit, known, number, word, how):
         turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
         again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
-        or_more = f"To try it, {how} " * (JUST in decision)
-        return f"{decision} {or_more}Or measure both again {again}."
+        return f"{decision} Or measure both again {again}."
     passes = all(high <= 1 + limit for *_, high in known)
     if not passes and any(row.times_as_wide > 1 for row in rows):
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
-    return f"More {word} decide this limit. {then}: {how}"
+    return f"More {host.SEVERAL[word]} decide this limit. {then}: {how}"
 
 
-def _soon_left_out(found: Comparison, number: int, words: str) -> str:
-    """That launches in turns would not count any more if there were so many; empty where none
-    would."""
+def _soon_left_out(found: Comparison, number: int, word: str) -> str:
+    """Which launches in turns (or rounds, `word` is for one) no longer count if there are so many;
+    empty where all do."""
     runs = [run.run for run in (found.a, found.b) if run.run]
     if found.left_out or not found.are_in_turns:
         return ""
     odd, launches = host.find_odd_launches(runs)
     if not odd or not host.are_few(odd, number):
         return ""
-    one = words.removesuffix("es" if words == "launches" else "s")
-    which = f"{one.capitalize()} {odd[0].launch}" if len(odd) == 1 else (
-        f"{words.capitalize()} {join_words([str(each.launch) for each in odd])}"
-    )  # fmt: skip
     counts, does = ("counts", "it does") if len(odd) == 1 else ("count", "they do")
     return (
-        f"{which} {counts} only because there are {launches}: ranks of one side alone waited for a "
-        f"core there. With {number} {words} {does} not"
+        f"{host.name_launches(odd, word)} {counts} only because there are {launches}: ranks of one "
+        f"side alone waited for a core there. With {number} {host.SEVERAL[word]} {does} not"
     )
 
 
@@ -264,13 +262,15 @@ def _foresee_row(
     return value, low, min(high, now[1], max(value, together.ends[1]))
 
 
-NEAR, JUST = 1.05, "just decide"
-"""What so many times a figure decides is near, and the words for that."""
+NEAR = 1.05
+"""A limit is near to being decided by figures so many times as large."""
 
 
-def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: str) -> str:
-    """Which limits some rows of _foresee_row decide, `then` with so many launches or rounds; empty
-    where this one is among them."""
+def _of_limit(
+    limit: float, found: Sequence[tuple[float, float, float]], number: int, word: str, how: str
+) -> str:
+    """Which limits some rows of _foresee_row decide with so many launches or rounds (`word` is for
+    one), and `how` to try it if this one nearly is among them; empty where it is."""
     values, lows, highs = map(max, zip(*found, strict=True))
     if lows > 1 + limit or highs <= 1 + limit:
         return ""
@@ -278,8 +278,9 @@ def _of_limit(limit: float, found: Sequence[tuple[float, float, float]], then: s
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     is_near = NEAR * lows > 1 + limit or highs < NEAR * (1 + limit)
-    decide = JUST if is_near else "not decide"
+    decide, more = ("just decide", f" To try it, {how}") if is_near else ("not decide", "")
+    words = host.SEVERAL[word]
     return (
-        f"More {then.split()[1]} may {decide} this limit. If they differ as these do, and "
-        f"B/A stays {values:.2f}{worst}, {then} {limits}pass a limit from {passes} % on."
+        f"More {words} may {decide} this limit. If they differ as these do, and B/A stays "
+        f"{values:.2f}{worst}, {number} {words} {limits}pass a limit from {passes} % on.{more}"
     )

@@ -75,7 +75,8 @@ def _answer(found: Comparison) -> list[str]:
     summary."""
     causes = known_causes(found)
     if len(found.pooled) <= MOST_SENTENCES:
-        return [*causes, *pooled_sentences(found), *_single_rows(found)]
+        said = [text for _, text in pooled_sentences(found, causes)]
+        return [*causes, *said, *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
     waited = sum(pooled.waited > 0 for pooled in found.pooled)
@@ -108,17 +109,19 @@ def _says_waited(causes: Sequence[str]) -> bool:
     return any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
 
 
-def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
-    """For each range of sizes the pooled ratio and its verdict; the steps of a workload first, then
-    ranges where B is slower or faster. `kind` limits them to one kind of case."""
+def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str, str]]:
+    """For each range of sizes its kind of case, and the pooled ratio with its verdict; the steps of
+    a workload first, then ranges where B is slower or faster. `causes` are its known_causes."""
     a, b = distinct_names([found.a, found.b])
-    is_told = _says_waited(known_causes(found))
+    is_told = _says_waited(causes)
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
-        f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
-        f"{_why(pooled, is_told, found.tolerance)}."
+        (
+            pooled.kind,
+            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
+            f"{_why(pooled, is_told, found.tolerance)}.",
+        )
         for pooled in _ordered_ranges(found)
-        if kind in (None, pooled.kind)
     ]
 
 

@@ -84,19 +84,27 @@ def without(run: Run, left_out: Iterable[LeftOut]) -> Run:
     )  # fmt: skip
 
 
+SEVERAL = {"launch": "launches", "round": "rounds"}
+"""What several are called."""
+
+
+def name_launches(found: Sequence[LeftOut], word: str) -> str:
+    """`Launch 3`, `Rounds 1 and 4`: `word` is for one."""
+    numbers = join_words([str(each.launch) for each in found])
+    return f"{(SEVERAL[word] if len(found) > 1 else word).capitalize()} {numbers}"
+
+
 def left_out_text(left_out: Sequence[LeftOut], whose: Sequence[str], word: str) -> list[str]:
     """Which launches or rounds (`word` is for one) do not count, and why, in a sentence; `whose`
     ranks: `of old`, `under old`, for each run."""
     if not left_out:
         return []
-    numbers = join_words([str(each.launch) for each in left_out])
-    which = f"{word.capitalize()}{'s' * (len(left_out) > 1)} {numbers}"
     ranks = join_words([*dict.fromkeys(whose[each.run] for each in left_out)])
     shares = span(format_share, [each.share for each in left_out])
     usual = span(format_share, [each.usual for each in left_out])
     return [
-        f"{which} do{'es' * (len(left_out) == 1)} not count: ranks {ranks} waited for a core "
-        f"{shares} of the time there, {usual} in the others."
+        f"{name_launches(left_out, word)} do{'es' * (len(left_out) == 1)} not count: ranks {ranks} "
+        f"waited for a core {shares} of the time there, {usual} in the others."
     ]
 
 

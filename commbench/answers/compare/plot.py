@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.load import distinct_names
+from commbench.answers.compare.causes import known_causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import waited_sides
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words
-from commbench.stats import NOT_COMPARED, UNDECIDED, Estimate
+from commbench.stats import NOT_COMPARED, UNDECIDED, Estimate, collect
 from commbench.views import pictures
 from commbench.views.pictures import Curves, Look, Mark, Picture, Series, nth_look
 
@@ -38,8 +39,11 @@ def comparison_pictures(comparisons: Sequence[Comparison], limit: float = 1.0) -
     have the same run A. `limit` is a ratio to mark, if it is above 1."""
     kinds = dict.fromkeys(row.kind for found in comparisons for row in found.rows)
     sides = {kind: _sides(comparisons, kind) for kind in kinds}
+    # A check has verdicts of its own, which the sentences would contradict.
+    compared = comparisons if limit <= 1 else ()
+    said = collect(pair for each in compared for pair in pooled_sentences(each, known_causes(each)))
     return [
-        _picture(comparisons, kind, found, limit)
+        _picture(comparisons, kind, found, limit, said.get(kind, []))
         for kind, found in sides.items()
         if max((len(side.times) for side in found[1:]), default=0) > 1
     ]
@@ -82,16 +86,15 @@ def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
 
 
 def _picture(
-    comparisons: Sequence[Comparison], kind: str, sides: Sequence[Side], limit: float
-) -> Picture:
+    comparisons: Sequence[Comparison], kind: str, sides: Sequence[Side], limit: float,
+    texts: Sequence[str],
+) -> Picture:  # fmt: skip
+    """`texts` are the sentences about the kind."""
     first, *others = sides
-    # A check has verdicts of its own, which the sentences would contradict.
-    compared = comparisons if limit <= 1 else ()
-    texts = [text for found in compared for text in pooled_sentences(found, kind)]
     marked = [f"A line marks the limit: {limit:g} times as long."] if limit > 1 else []
     is_one = len(comparisons) == 1
     waits = any(r.waited for found in comparisons for r in found.rows if r.kind == kind)
-    shown = texts[: MOST_SENTENCES * is_one] or [f"No verdict on some sizes: {WAITED}."] * waits
+    shown = [*texts[: MOST_SENTENCES * is_one]] or [f"No verdict on some sizes: {WAITED}."] * waits
     pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
     if limit > 1:  # which decides, and not the tolerance; with a history no range does
         is_pooled = comparisons[0].a.history is None

@@ -28,10 +28,10 @@ by Bonferroni's inequality each may do so in this share over their number."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 SMALL, LARGE = SIZES[:-1], SIZES[-1:]
-FEWEST_CALLS = 100
-"""Of fewer calls it is not said how many were interrupted: one alone would be 1 % or more."""
 """Sizes whose time depends on the scheduler, and on memory. Each group is compared as a whole:
 every further comparison is one more chance to take noise for a difference."""
+FEWEST_CALLS = 100
+"""Of fewer calls it is not said how many were interrupted: one alone would be 1 % or more."""
 COMPARISONS = 2 * (len(MODES) - 1)
 """Of each mode but PLAIN with it, of the small and of the large sizes."""
 

@@ -108,6 +108,7 @@ def find_baseline(
     series = [each._replace(points=(*_earlier(each.points, run, begin),)) for each in found]
     if not any(point.run.placed >= begin for each in series for point in each.points):
         begin = ""  # the run is older than the accepted level
+    environments = history.environments() if history else {}
     rows, levels, slower = [], {}, []
     of_rows: list[HistoryRun] = []
     few: list[Series] = []
@@ -133,9 +134,9 @@ def find_baseline(
         if later and min(now, *(time.value for time in last)) > level.slow_s:
             slower.append((each.case, later, now / level.time))
     notes = []
-    if history and slower:
-        changes = find_changes(fit_series(series), history.environments())
-        notes.append(_slower_note(slower, path, changes))
+    if slower:
+        changes = find_changes(fit_series(series), environments)
+        notes.append(_slower_note(slower, [row.case for row in run.rows], path, changes))
     own = str(run.path.absolute())
     if any(point.run.path == own for each in series for point in each.points):
         notes.append("This run is the accepted level: it is compared with itself.")
@@ -157,7 +158,7 @@ def find_baseline(
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
     most = [run for run, number in Counter(of_rows).items() if 2 * number >= len(rows)]
     host = collect((takes, log(time)) for run in most for takes, time in run.host_s)
-    before = usual_of(history.environments() if history else {}, most)
+    before = usual_of(environments, most)
     facts = OfHistory(
         absent, levels, host, compare_recorded(before, recorded_of(run)), own in paths, node
     )
@@ -165,11 +166,13 @@ def find_baseline(
 
 
 def _slower_note(
-    found: Sequence[tuple[Case, Sequence[Point], float]], path: Path, changes: Iterable[Change]
-) -> str:
+    found: Sequence[tuple[Case, Sequence[Point], float]], every: Sequence[Case], path: Path,
+    changes: Iterable[Change],
+) -> str:  # fmt: skip
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
-    to accept it: from the runs that do not count and the ratio of each row."""
-    every, firsts = [case for case, *_ in found], Counter(later[0].run for _, later, _ in found)
+    to accept it: from the runs that do not count and the ratio of each row, of `every` row that is
+    checked."""
+    firsts = Counter(later[0].run for _, later, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
     found = [each for each in found if each[1][0].run == first]
     slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
@@ -224,11 +227,7 @@ def find_level(
             segments.append(steps.Segment(*own, level))
     deviation, degrees = single_points(logs, segments)
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
-    slow = 0
-    if (lowest := base[-1]) == segments[-1] and lowest.level:
-        most = log(lowest.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
-        last = len([*takewhile(lambda each: each > most, reversed(logs))])
-        slow = steps.slow_end(logs[lowest.first :])[0] or last * (last < steps.SHORTEST)
+    slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
     runs = sum(part.number for part in base)
@@ -242,6 +241,15 @@ def find_level(
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     least = latest.least_step
     return Level(time, runs, deviation, degrees, usual, more, least, end, len(times), slowest)
+
+
+def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
+    """How many of the last runs are slower than the others of the last segment: by a t test, or few
+    that are far above its level. Of few runs, fast ones widen the scatter, which hides them."""
+    assert last.level
+    most = log(last.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
+    above = len([*takewhile(lambda each: each > most, reversed(logs))])
+    return steps.slow_end(logs[last.first :])[0] or above * (above < steps.SHORTEST)
 
 
 def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iterator[float]:

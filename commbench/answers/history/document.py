@@ -20,13 +20,14 @@ from commbench.answers.history.history import (
     FittedSeries,
     Trend,
     causes_text,
+    describe_causes,
     host_causes,
     mean_ratio,
 )
 from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
-from commbench.output.text import join_words, list_some, span
+from commbench.output.text import list_some, span
 from commbench.plan.case import Case
 from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, ratio
 from commbench.units import format_count, format_rough_percent, format_time
@@ -138,8 +139,7 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         parts = longer_waits([p.queued_share for p in old], [p.queued_share for p in new])
         causes = [Difference(WAITING, *parts)] if parts else []
         causes += host_causes(old, new, mean_ratio(each.by for each in rows).value)
-        texts = [f"{each.name} went from {each.a} to {each.b}" for each in causes]
-        went = f"; {join_words(texts)} then" if texts else ""
+        went = f"; {describe_causes(causes)}" if causes else ""
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "

@@ -240,14 +240,19 @@ def find_trend(
 
 def causes_text(change: Change) -> str:
     """What changed then, in a clause."""
+    return describe_causes(change.likely) or NOTHING
+
+
+def describe_causes(causes: Iterable[Difference]) -> str:
+    """`nccl went from 2.27.5 to 2.28.9 then`; empty for none."""
     texts = []
-    for name, a, b, *_ in change.likely:
+    for name, a, b, *_ in causes:
         shown = name.replace("_", " ") if name.islower() else name
         old, new = (list_some(value.split(", "), 3) for value in (a, b))
         texts.append(f"{shown} went from {old} to {new}")
     more = len(texts) - MOST_CAUSES
     texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
-    return f"{join_words(texts)} then" if texts else NOTHING
+    return f"{join_words(texts)} then" if texts else ""
 
 
 def _order(run: HistoryRun) -> tuple[str, int]:

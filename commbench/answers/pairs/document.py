@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from commbench.analysis.csv_file import make_csv
+from commbench.analysis.environment import find_crowd
 from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs import slow_parts as parts
 from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Pair, RankMatrix
@@ -119,10 +120,9 @@ def _name_matrix(matrix: RankMatrix) -> str:
     return f"{matrix.quantity.name} at {format_bytes(matrix.size_bytes)}"
 
 
-def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed], crowd: str = "") -> Iterator[Block]:
-    """For each kind of call between pairs what is slow, and the tables. `crowd` is that of
-    find_crowd."""
-    plan = run.header.plan
+def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
+    """For each kind of call between pairs what is slow, and the tables."""
+    plan, crowd = run.header.plan, find_crowd([run.header])
     for matrix, diagnosis in diagnosed:
         yield _matrix_section(matrix, diagnosis, plan, crowd)
     is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for m, _ in diagnosed)

@@ -204,15 +204,12 @@ def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
     elif last.verdict == UNDECIDED:
         here = "undecided" + HAS_WAITED * last.has_waited
     error = f" (RMS error {last.found.rms_relative_error:.2g})" if last.has_errors else ""
-    takes = cells.times_text(last.time_ratio, "as long") if last.time_ratio else "an unknown time"
-    text = (
-        f"{last.case.form} of {title}{error} at {format_bytes(last.case.size_bytes)} takes {takes}"
-    )
-    links = ""
+    what, links = f"{last.case.form} of {title}{error} at {format_bytes(last.case.size_bytes)}", ""
+    takes = last.time_ratio and cells.takes_text(last.time_ratio, what, "the direct call")
     if last.pays_below:
         speed = cells.ratio_with_interval_text(last.pays_below.scaled(1 / GBIT))
         links = f"; it pays on links slower than {speed} Gbit/s"
-    return f"{text} as without: {here}{links}."
+    return f"{takes or f'{what}: '}{here}{links}."
 
 
 def _error(name: str) -> Any:

@@ -23,6 +23,7 @@ from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import (
     highest_text,
+    is_unsure,
     peak_of,
     time_of,
     waited_rows_sentence,
@@ -37,7 +38,7 @@ from commbench.results.schema import WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
-from commbench.views.cells import WIDE, bandwidth_with_interval_text, time_text
+from commbench.views.cells import UNSURE, bandwidth_with_interval_text, in_brackets, time_text
 from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
@@ -106,18 +107,13 @@ def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> s
     return join_words(names) if 0 < len(names) < len(runs) else ""
 
 
-def _is_unsure(row: ResultRow) -> bool:
-    """Whether its bus bandwidth is too noisy to rely on."""
-    return (row.known_busbw or Estimate(0.0)).is_wider(WIDE)
-
-
 def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
     peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
     texts = [
         f"{curves.name(curve, len(curves.operations) > 1)} "
         f"{bandwidth_with_interval_text(row.known_busbw)} at {format_bytes(row.case.size_bytes)}"
-        f"{' (too noisy to rely on)' * _is_unsure(row)}"
+        f"{in_brackets(UNSURE * is_unsure(row))}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)
@@ -247,7 +243,7 @@ def _picture(
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
-    elif answer.highest and not _is_unsure(answer.highest):
+    elif answer.highest and not is_unsure(answer.highest):
         title += f": up to {highest_text(answer.highest)}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:

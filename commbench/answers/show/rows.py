@@ -214,9 +214,14 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
 
 
 def highest_text(row: ResultRow) -> str:
-    """Its bus bandwidth with the interval, and whether that is a factor of more than 3."""
-    found = row.known_busbw or Estimate(0.0)
-    return cells.bandwidth_with_interval_text(found) + cells.UNSURE * found.is_wider(cells.WIDE)
+    """Its bus bandwidth with the interval, and whether that is too wide to rely on."""
+    text = cells.bandwidth_with_interval_text(row.known_busbw)
+    return text + f", {cells.UNSURE}" * is_unsure(row)
+
+
+def is_unsure(row: ResultRow) -> bool:
+    """Whether the interval of its bus bandwidth is too wide to rely on."""
+    return bool(row.known_busbw and row.known_busbw.is_wider(cells.WIDE))
 
 
 def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:

@@ -194,10 +194,9 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     if has_matrix(run.header.plan):
         from commbench.answers.pairs import document as pairs_table
 
-        pairs, crowd = pairs_table.diagnose_pairs(run), find_crowd([run.header])
-        return [*pairs_table.pairs_answer(pairs, crowd)], [
-            *pairs_table.pairs_blocks(run, pairs, crowd)
-        ]
+        pairs = pairs_table.diagnose_pairs(run)
+        answer = pairs_table.pairs_answer(pairs, find_crowd([run.header]))
+        return [*answer], [*pairs_table.pairs_blocks(run, pairs)]
     return [], []
 
 
@@ -284,9 +283,8 @@ def _measured(run: Run) -> str:
         parts.append(f"{part} of them{only}")
     if alone := sum(bool(m.case.group_ranks) for m in measured):
         parts.append(f"{alone} of them a group alone, of which rows show the slowest")
-    others = Counter(m.status for m in found if m.status != OK)
-    others[WRONG] -= sum(m.status == WRONG for m in measured)
-    parts += [f"{number} {status}" for status, number in others.items() if number]
+    others = Counter(m.status for m in found) - Counter(m.status for m in measured)
+    parts += [f"{number} {status}" for status, number in others.items()]
     if wrong:
         results = f"; the results of {wrong} are wrong"
     elif unchecked and part == unchecked:

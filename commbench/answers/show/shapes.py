@@ -255,7 +255,7 @@ def _times(found: Estimate) -> str:
 
 
 def _seconds(found: Estimate) -> str:
-    return cells.time_with_interval_text(found) + cells.UNSURE * found.is_wider(cells.WIDE)
+    return cells.time_with_interval_text(found) + f", {cells.UNSURE}" * found.is_wider(cells.WIDE)
 
 
 def _share(found: Estimate) -> str:

@@ -156,7 +156,7 @@ def _rounds_that_waited(result: SweepResult) -> list[str]:
         every = [*range(1, result.sweep.rounds + 1)]
         found |= {each: every for each, own in rows.items() if all(row.waited for row in own)}
     names = {f"under {result.names[each]}": rounds for each, rounds in found.items()}
-    return waited_at("round", "rounds", names, "rounds")
+    return waited_at("round", names, "rounds")
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:

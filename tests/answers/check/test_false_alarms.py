@@ -11,6 +11,7 @@ from gate_power import checked
 
 from commbench.answers.check.gate import NOT_TOGETHER, WIDE, Judge, _decide
 from commbench.answers.compare.causes import _soon_left_out
+from commbench.answers.compare.host import LeftOut, name_launches
 from commbench.answers.compare.ratio import APART
 from commbench.stats import FAIL, LIKELY, PASS, Estimate
 
@@ -148,10 +149,16 @@ def test_a_launch_in_turns_whose_ranks_waited_does_not_count() -> None:
             assert (said in " ".join(gates[0].text().split())) == bool(number)
 
 
+def test_several_launches_and_rounds_are_named() -> None:
+    found = [LeftOut(number, 0, 0.4, 0.1) for number in (1, 4)]
+    assert name_launches(found, "launch") == "Launches 1 and 4"
+    assert name_launches(found[:1], "round") == "Round 1"
+
+
 @pytest.mark.parametrize(("launches", "number"), [(3, 0), (4, 1)])
 def test_three_turns_are_left_at_least(launches: int, number: int) -> None:
     gate = checked(4, 0.03, 1, launches=launches, in_turns=True, late=2.5, waiting=0.5)
     assert len(gate.comparison.left_out) == number
-    said = _soon_left_out(gate.comparison, 6, "launches")
+    said = _soon_left_out(gate.comparison, 6, "launch")
     assert said.startswith("Launch 1 counts only because there are 3: ranks of") == (number == 0)
-    assert not _soon_left_out(gate.comparison, 3, "launches")
+    assert not _soon_left_out(gate.comparison, 3, "launch")

@@ -12,6 +12,7 @@ from synthetic import Samples, in_memory, noisy, plan, steady, synthetic_run
 from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import load, open_run
+from commbench.answers.compare.causes import known_causes
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document, pooled_sentences
 from commbench.answers.compare.plot import comparison_pictures
@@ -88,7 +89,7 @@ def test_steps_of_a_replay_come_first_with_a_sentence_for_each(tmp_path: Path) -
     synthetic_replay(tmp_path / "new", "new", lambda case: 1.3 if case.step else 1.0, seed=1)
     found = compare(open_run(tmp_path / "old"), open_run(tmp_path / "new"))
     assert [bool(row.a.step) for row in found.rows] == [True] * 4 + [False] * 3
-    first, *others = pooled_sentences(found)
+    first, *others = (text for _, text in pooled_sentences(found, known_causes(found)))
     assert first.startswith("replay train calls: new takes 1.3")
     assert others[-1].startswith("all_reduce 1M-3M: ") and others[-1].endswith(": same.")
     assert [text.partition(":")[0] for text in others[:-1]] == [
@@ -172,7 +173,8 @@ def test_the_band_of_no_difference_is_that_of_the_tolerance() -> None:
 def test_the_pooled_ratio_is_drawn_and_is_the_description() -> None:
     (found,) = comparisons(("after", 2.0))
     (picture,) = comparison_pictures([found])
-    assert picture.description == " ".join(pooled_sentences(found))
+    said = [text for _, text in pooled_sentences(found, known_causes(found))]
+    assert picture.description == " ".join(said)
     drawn = [each.known[0][1].value for each in panels(picture)[1].series if not each.has_band]
     (pooled,) = found.pooled
     assert drawn == [*pooled.ratio]

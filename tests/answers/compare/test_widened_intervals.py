@@ -14,6 +14,7 @@ from synthetic import header, in_memory, plan, steady, synthetic_run
 
 from commbench import __version__
 from commbench.analysis.load import load
+from commbench.answers.compare.causes import known_causes
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import RANGE_COLUMNS, document, pooled_sentences
 from commbench.answers.compare.turns import find_facts
@@ -234,7 +235,7 @@ def test_runs_that_are_too_noisy_are_compared_without_digits() -> None:
     found = compare(a, b)
     (pooled,) = found.pooled
     assert pooled.ratio.is_unknown and pooled.reason == "too noisy to compare"
-    (said,) = pooled_sentences(found)
+    ((_, said),) = pooled_sentences(found, known_causes(found))
     assert said.endswith(": undecided, too noisy to compare.") and "times" not in said
     assert RANGE_COLUMNS[0].cell(pooled) == "too noisy" and not RANGE_COLUMNS[1].cell(pooled)
     assert as_json(found)["pooled"][0]["ratio"]["high"] > 1

@@ -24,6 +24,7 @@ from commbench.answers.history.store import History
 from commbench.errors import RecordsError, UsageError
 
 OLD, NEW = "2.27.5", "2.28.9"
+TIMES = ("time_s", "time_ci_low_s", "time_ci_high_s")
 
 
 def check(history: History, run: LoadedRun, **more: Any) -> Any:
@@ -195,6 +196,19 @@ def test_the_first_slow_run_names_what_differs_from_the_usual_runs(history: Hist
     assert f"nccl is {OLD} in history of node1, {NEW} in made-up." in said
     same = check(history, made_run(12, 1.5, environment={"nccl": OLD}))
     assert same.comparison and not same.comparison.differences
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_a_check_names_the_rows_that_are_slower_and_none_between_them(history: History) -> None:
+    for day, each in enumerate(noise(number=14)):
+        run = made_run(day, each)
+        rows = [
+            row._replace(**{name: 1.5 * getattr(row, name) for name in TIMES})
+            if day >= 10 and row.size_bytes != 2048 else row for row in run.rows
+        ]  # fmt: skip
+        history.add(run._replace(rows=rows))
+    said = " ".join(check(history, made_run(14, 1.5)).text().split())
+    assert re.search(r"since then all_reduce 1K, 3K-5K took 1\.", said), said
 
 
 def test_a_check_that_fails_after_a_step_names_what_changed_then(history: History) -> None:
