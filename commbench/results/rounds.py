@@ -28,14 +28,14 @@ def round_folder(setting: Path, number: int) -> Path:
 
 def attempts(first: Path) -> list[Path]:
     """The folders of all attempts at a round, by that of the first one."""
-    again = sorted(first.parent.glob(f"{first.name}.*"))
+    again = sorted(first.parent.glob(f"{first.name}.*"), key=lambda path: (len(path.name), path))
     return [path for path in (first, *again) if path.exists()]
 
 
 def read_round(setting: Path, number: int) -> schema.Run | None:
-    """The complete run of a round; None where there is none."""
-    every = attempts(round_folder(setting, number))
-    return next(filter(None, map(read_complete, every)), None)
+    """The latest complete run of a round; None where there is none."""
+    latest_first = reversed(attempts(round_folder(setting, number)))
+    return next(filter(None, map(read_complete, latest_first)), None)
 
 
 def read_complete(folder: Path) -> schema.Run | None:

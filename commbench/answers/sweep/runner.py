@@ -171,6 +171,15 @@ def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
     return {key: run for key, run in found.items() if run}
 
 
+def whole_rounds(sweep: Sweep, folder: Path, rounds: Rounds) -> Rounds:
+    """The runs without those of a round that was cut off: measured later, the rest of it would be
+    no turn with them. A setting that fails in every round cuts none off."""
+    known = {setting for setting, _ in rounds}
+    able = {s for s in sweep.settings if s in known or not path_exists(folder / s.slug / FAILURE)}
+    measured = {number: {s for s, n in rounds if n == number} for _, number in rounds}
+    return {key: run for key, run in rounds.items() if able <= measured[key[1]]}
+
+
 def run_missing_rounds(
     sweep: Sweep, folder: Path, rounds: Rounds, progress: ProgressListener
 ) -> None:

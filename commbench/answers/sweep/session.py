@@ -82,7 +82,7 @@ def resume(
         require_within("--rounds", rounds, sweep.rounds, swept.MOST_ROUNDS)
         sweep = sweep._replace(rounds=rounds)
     _require_exportable(export, sweep.backends)
-    measured = runner.read_rounds(sweep, folder)
+    measured = runner.whole_rounds(sweep, folder, runner.read_rounds(sweep, folder))
     if len(measured) < len(sweep.settings) * sweep.rounds:
         swept.require_interpreters(sweep.settings, notify, "; to resume, put it back")
     if rounds is not None:  # nothing changes where it cannot be measured

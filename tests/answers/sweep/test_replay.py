@@ -116,7 +116,10 @@ def test_a_sweep_keeps_the_workload_so_that_it_can_be_resumed(
     (tmp_path / "sweep" / "cpu-mode=batch" / "round-1" / "run.jsonl").unlink()
     again = commbench("sweep", "--resume", "sweep")
     assert again.code == 0, again.err
-    assert "1 of them measured before" in again.err
+    assert "round 1 of 1: done" in again.err
+    assert {path.name for path in tmp_path.glob("sweep/cpu-mode=plain/*")} == {
+        "round-1", "round-1.2",  # the round is a turn
+    }  # fmt: skip
 
 
 def test_steps_with_other_calls_or_on_other_ranks_are_not_compared(tmp_path: Path) -> None:
