@@ -17,7 +17,6 @@ from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
-from commbench.stats import SLOWER
 from commbench.units import format_share
 from commbench.views import cells
 
@@ -78,12 +77,17 @@ def _longer_waits(
     found: Comparison, rows: Sequence[ratio.ComparedRow], a: str, b: str
 ) -> Iterator[str]:
     """That ranks of the slower run waited for a core longer, of two that did not run in turns."""
-    slower = [row for row in rows if row.verdict == SLOWER and row.a.cpu_mode == row.b.cpu_mode]
+    limit = 1 + found.tolerance
+    slower = [
+        row
+        for row in rows
+        if row.ratio and row.ratio.value > limit and ratio.find_wait_effect(row.a, row.b) > 1
+    ]
     old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
     if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
         yield (
             f"Where {b} is slower, its ranks waited for a core {parts[1]} of the time, those of "
-            f"{a} {parts[0]}: what else used the cores may be the cause."
+            f"{a} {parts[0]}: what else used the cores may be the cause. Intervals allow for it."
         )
 
 

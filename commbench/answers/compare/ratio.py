@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
-from commbench.analysis.diagnostics import WAITED, has_waited
+from commbench.analysis.diagnostics import LONGER, MOST_QUEUED, WAITED, has_waited
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED
 from commbench.answers.compare.turns import TIMES_AS_WIDE, RunFacts, are_in_turns, subtract
@@ -54,6 +54,10 @@ class HostEffect(NamedTuple):
             return found
         low, high = found.ends
         return Estimate(found.value, low / self.most, high / self.least)
+
+    def and_that(self, of_wait: float) -> HostEffect:
+        """With what a longer wait, or a shorter one, does alone."""
+        return HostEffect(self.least * min(1.0, of_wait), self.most * max(1.0, of_wait))
 
     def without(self, found: Estimate | None) -> Estimate | None:
         """The ratio with the interval that it had before it was widened."""
@@ -168,6 +172,8 @@ def compare_rows(
     runs: tuple[RunFacts, RunFacts] | None = None,
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it."""
+    if not are_in_turns(runs):
+        host = host.and_that(find_wait_effect(a, b))
     row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs)
     row = row._replace(ratio=(found := widen([row], find_ratio(row))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
@@ -195,6 +201,14 @@ def why_not_compared(a: Any, b: Any) -> str:
         if not row.time_s:
             return f"nothing timed in {letter}"
     return other_work(a, b)
+
+
+def find_wait_effect(a: Any, b: Any) -> float:
+    """How many times as long a call of B may take because its ranks waited for a core LONGER than
+    those of A, or shorter, in one CPU mode: the rest of its time is what it takes without."""
+    of_a, of_b = (min(row.queued_share or 0.0, MOST_QUEUED) for row in (a, b))
+    is_alike = getattr(a, "cpu_mode", "") == getattr(b, "cpu_mode", "")
+    return (1 - of_a) / (1 - of_b) if is_alike and abs(of_b - of_a) >= LONGER else 1.0
 
 
 OWN_QUEUED = 0.5

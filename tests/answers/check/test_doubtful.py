@@ -212,10 +212,14 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
     ("new", "old", "limit", "code", "doubt"),
     [
         (QUIET, disturbed("old", 1e-4, 0.41), "50%", 7, f"{WAITED} in A"),
-        (QUIET, disturbed("old", 1e-4, 0.39), "50%", 0, ""),
+        (QUIET, disturbed("old", 1e-4, 0.19), "50%", 0, ""),
+        (QUIET, disturbed("old", 1e-4, 0.39), "50%", 7, ""),  # 61 us without waiting
+        (QUIET, disturbed("old", 1e-4, 0.39), "200%", 0, ""),
         (disturbed("new", 1e-4, 0.6), QUIET, "50%", 7, f"{WAITED} in B"),
-        (disturbed("new", 3e-4, 0.6), QUIET, "50%", 7, f"{WAITED} in B"),
-        (disturbed("new", 3e-4, 0.39), QUIET, "50%", 1, ""),
+        (disturbed("new", 6e-4, 0.6), QUIET, "50%", 7, f"{WAITED} in B"),
+        (disturbed("new", 6e-4, 0.39), QUIET, "50%", 1, ""),
+        (disturbed("new", 3e-4, 0.39), QUIET, "50%", 7, ""),  # 183 us without waiting
+        (disturbed("new", 3e-4, 0.39), disturbed("old", 1e-4, 0.35), "50%", 1, ""),
         (disturbed("new", 3e-4, 0.6), disturbed("old", 1e-4, 0.6), "50%", 7,
          f"{WAITED} in A and B"),
         (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, f"{WAITED} in A"),
