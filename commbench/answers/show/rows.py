@@ -166,11 +166,12 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
         Column("", attrgetter("mark"), cells.TEXT),
-        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
-        Column("peak busbw\nGB/s", lambda k: k.curve.peak and k.curve.peak.known_busbw,
+        Column("least\nlatency", lambda kind: time_of(kind.curve.latency),
+               cells.TIME_WITH_INTERVAL),
+        Column("peak\nbusbw\nGB/s", lambda k: k.curve.peak and k.curve.peak.known_busbw,
                cells.BANDWIDTH),
         Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
-        Column("half of\npeak at", _half, cells.NUMBER),
+        Column("half of\npeak at", _half, cells.NUMBER, 6),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )  # fmt: skip
     title = "Summary: one row for each kind of call"
