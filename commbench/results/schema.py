@@ -237,6 +237,9 @@ class Batch(NamedTuple):
     """Of a soak: when it began, in seconds since the soak began; the time in which the soak was cut
     off does not count (RunHeader.soaked_s)."""
 
+    def __repr__(self) -> str:
+        return f"<Batch: launch {self.launch}, {len(self.samples_s)} samples>"
+
 
 class RankTimes(NamedTuple):
     """What is recorded of each rank in the batches of a case, in one launch. In the order of ranks;

@@ -44,9 +44,8 @@ class Question(NamedTuple):
 
     @property
     def lacks_model(self) -> str:
-        """The options that say the size of the model; empty where it is known."""
-        more = "" if self.backward_s else " and --backward (a backward pass without communication)"
-        return "" if self.params or self.model_bytes else f"--params{more}"
+        """The option that says the size of the model; empty where it is known."""
+        return "" if self.params or self.model_bytes else "--params"
 
 
 @short_repr("subject", "about", "verdict")

@@ -170,15 +170,17 @@ def _texts(
         size = f" --size {size_end(named_bytes(case))}" if named_bytes(case) else ""
         of_worst = f" --op {case.operation}{size}"
     differs = "Versions, variables and what else is recorded are the same."
+    cause = "Then measure again: where only some runs fail, it is the host (`commbench doctor`)."
     if gate.comparison and gate.comparison.differences:
         differs = "What differs between them is below."
+        cause = "Then measure again without what differs: that shows whether it is the cause."
     blanks = {
         "clearer": again, "passing": passing, "waited": _waited(gate), "base": base,
         "run": run, "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
-        "differs": differs,
+        "differs": differs, "cause": cause,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 

@@ -59,7 +59,7 @@ def document(gate: GateResult) -> Document:
         causes = waited_sentences(queued * is_judged, [gate.run.header])
     is_said = WAITED in said  # and what to do is below
     notes = launch_notes(gate.comparison) if gate.comparison else []
-    if gate.outcome == PASS and _differs_beyond_limit(gate):
+    if gate.outcome in (PASS, NO_VERDICT) and _differs_beyond_limit(gate):
         causes, notes = [*causes, *notes[:1]], notes[1:]
     # Of a history: what it lacks, and whether its level rose.
     of_history = bool(gate.baseline and gate.baseline.history)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import ceil, floor
+from math import ceil, exp, floor
 
 from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
 from commbench.analysis.load import distinct_names
+from commbench.analysis.rows import launches_of
 from commbench.analysis.statistics import median
 from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.comparison import Comparison
@@ -142,8 +143,11 @@ def launch_notes(found: Comparison) -> list[str]:
     texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
     notes = []
     if texts and found.are_in_turns:
-        spread = format_share(sides[0][1].spread)
-        notes = [f"In turns, the ratio of the median row differs by {spread} (standard deviation)."]
+        word = "round" if holds_rounds(found.b.path) else "launch"
+        notes = [
+            f"From {word} to {word}, the ratio of the median row differs by "
+            f"{format_share(sides[0][1].spread)} (standard deviation){_oddest(found, word)}."
+        ]
     elif texts:
         notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
@@ -156,6 +160,24 @@ def launch_notes(found: Comparison) -> list[str]:
         shows = "One launch cannot show how much launches differ, so the usual is assumed"
         notes.append(f"{shows}; {measure}.")
     return notes
+
+
+ODD = 2.0
+"""A launch is named whose ratio differs from the median one by so many standard deviations."""
+
+
+def _oddest(found: Comparison, word: str) -> str:
+    """The launch in turns (`word`) whose ratio differs most from the median one, in the median row;
+    empty where none stands out."""
+    logs = [own for row in found.rows if (own := ratio.logs_in_turns(row))]
+    more = [[each - median(sorted(own)) for each in own] for own in logs]
+    middle = [median(sorted(values)) for values in zip(*more, strict=True)]
+    at, most = max(enumerate(middle), key=lambda own: abs(own[1]), default=(0, 0.0))
+    row = found.rows[0]
+    if not (row.runs and row.samples) or abs(most) < ODD * row.runs[0].spread:
+        return ""
+    number = sorted(launches_of(row.samples[1]))[at] + 1
+    return f", most in {word} {number}: there it is {exp(most):.2g} times the usual one"
 
 
 def _measure_launches(headers: Sequence[RunHeader | None]) -> str:
