@@ -25,6 +25,7 @@ from commbench.answers.check.gate import (
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
+from commbench.answers.compare.ratio import CLOSE
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.answers.show.rows import LATENCY_BOUND
@@ -51,7 +52,8 @@ def advice(gate: GateResult) -> list[str]:
     history = gate.baseline and gate.baseline.history
     absent = history.absent if history else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
-    noisy = [c for c in undecided if not (c.without_host or c.reason.startswith(WAITED))]
+    close = [c for c in undecided if c.reason == CLOSE]
+    noisy = [c for c in undecided if not (c.without_host or c.reason.startswith((WAITED, CLOSE)))]
     are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
     applies = {
@@ -59,6 +61,7 @@ def advice(gate: GateResult) -> list[str]:
         "clearer": bool(noisy) or any(c.without_host for c in undecided),
         "passing": passing is not None,
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
+        "close": bool(close),
         "together": any(c.is_beyond for c in noisy),
         "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
         "too few runs": are_few,

@@ -317,9 +317,11 @@ class Judge:
 
         if fails(self.number):
             return check
-        if own and check.is_beyond and own.verdict == SLOWER:
+        alone = fails(1)
+        # All rows of a run are slower where its host is: a history of one time tells nothing of it.
+        if own and check.is_beyond and own.verdict == SLOWER and (alone or not row.level):
             return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
-        why = NOT_TOGETHER.format(self.number) if fails(1) else ratio.APART
+        why = NOT_TOGETHER.format(self.number) if alone else row.why_apart
         return check._replace(outcome=UNDECIDED, reason=why)
 
 

@@ -28,6 +28,8 @@ HOST = "the host itself differs; without that {}"
 """Why what the same host would decide is undecided."""
 APART = "the runs differ, but they did not run in turns"
 """Why two runs on CPUs are undecided: see turns.SURE_TURNS."""
+CLOSE = "beyond the limit, but the earlier runs are close in time"
+"""Why a run against a history is: see Level.is_close."""
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 
@@ -99,8 +101,15 @@ class ComparedRow(NamedTuple):
 
     @property
     def times_as_wide(self) -> float:
-        """TIMES_AS_WIDE for two runs that are apart."""
-        return TIMES_AS_WIDE if self.runs and self.runs[0].is_apart else 1.0
+        """TIMES_AS_WIDE where there is a `why_apart`."""
+        return TIMES_AS_WIDE if self.why_apart else 1.0
+
+    @property
+    def why_apart(self) -> str:
+        """Why the host may have changed between both sides, more than they show; else empty."""
+        if self.level:
+            return CLOSE if self.level.is_close else ""
+        return APART if self.runs and self.runs[0].is_apart else ""
 
     @property
     def either(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z, median
+from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import records, steps
 from commbench.answers.history.history import (
     TOLERANCE,
@@ -71,6 +72,9 @@ class Level(NamedTuple):
     """The runs of which the deviation is known, those of other levels among them."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
+    is_close: bool = False
+    """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
+    do not show how the host changes."""
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -88,6 +92,8 @@ class Level(NamedTuple):
         return hypot(self.half(), Z * self.own)
 
 
+TURN_S = 600.0
+"""Runs that began so long after each other show how the host changes."""
 LATER_RUNS = "{} that started later do not"
 WAITED_TOO = "their ranks waited for a core"
 
@@ -121,9 +127,9 @@ def find_baseline(
             continue
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, alpha)
-        levels[key] = level
         far = JUMP * level.deviation
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
+        levels[key] = level._replace(is_close=_are_close(usual))
         rows.append(_baseline_row(cases[key], level, usual))
         of_rows += [point.run for point in usual]
         later = points[level.end :]
@@ -131,7 +137,7 @@ def find_baseline(
         now = median(newest) if newest else 0.0
         # Not where the last one, or this run, may be as fast as usual again.
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
-        if later and min(now, *(time.value for time in last)) > level.slow_s:
+        if later[1:] and min(now, *(time.value for time in last)) > level.slow_s:
             slower.append((each.case, later, now / level.time))
     notes = []
     if slower:
@@ -165,6 +171,13 @@ def find_baseline(
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
 
 
+def _are_close(points: Sequence[Point]) -> bool:
+    """See Level.is_close."""
+    times = [point.run.time for point in points]
+    turns = 1 + sum((b - a).total_seconds() >= TURN_S for a, b in pairwise(times))
+    return turns < SURE_TURNS and any(point.run.system.device == "cpu" for point in points)
+
+
 def _slower_note(
     found: Sequence[tuple[Case, Sequence[Point], float]], every: Sequence[Case], path: Path,
     changes: Iterable[Change],
@@ -186,7 +199,7 @@ def _slower_note(
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
         f"since then {names} took {slower} times as long in {runs} "
         f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}. "
-        f"`commbench history accept {first.id}{db}` makes that usual."
+        f"If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     )
 
 
