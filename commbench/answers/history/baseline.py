@@ -22,6 +22,7 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z, median
 from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import records, steps
+from commbench.answers.history.causes import usual_of
 from commbench.answers.history.history import (
     TOLERANCE,
     Change,
@@ -30,7 +31,6 @@ from commbench.answers.history.history import (
     find_changes,
     fit_series,
     fit_with_return,
-    usual_of,
 )
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series

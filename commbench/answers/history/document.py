@@ -14,14 +14,13 @@ from pathlib import Path
 from commbench.analysis.diagnostics import WAITED, busy_hint, longer_waits, waited_hint
 from commbench.analysis.environment import Difference
 from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, unusual
 from commbench.answers.history.history import (
     WAITING,
     Change,
     FittedSeries,
     Trend,
     causes_text,
-    describe_causes,
-    host_causes,
     mean_ratio,
 )
 from commbench.answers.history.records import HistoryRun, System, short_form
@@ -145,6 +144,10 @@ def _slower_since(trend: Trend) -> Iterator[str]:
             f"{_times(_by_row(each.by for each in rows))}{went}. "
             f"A check does not count {these} as usual."
         )
+        newest = max((point.run for point in new), key=attrgetter("placed", "id"))
+        changed = unusual(trend.environments, [point.run for point in old], newest)
+        words = [each.in_words("the runs before", f"run {newest.id}") for each in changed]
+        yield from [f"{list_some(words, MOST_CAUSES)}."] * bool(words)
 
 
 def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:

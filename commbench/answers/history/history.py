@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import exp, log, sqrt
-from statistics import fmean, geometric_mean
+from math import log, sqrt
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.answers.compare.host import find_change
+from commbench.answers.history.causes import describe_causes, host_causes, usual_of
 from commbench.answers.history.records import (
-    WRITTEN,
     HistoryRun,
     Point,
     Series,
@@ -34,10 +32,9 @@ from commbench.answers.history.steps import (
     slow_end,
 )
 from commbench.answers.history.store import History, Keep
-from commbench.output.text import join_words, list_some, short_repr
+from commbench.output.text import short_repr
 from commbench.plan.case import Case
-from commbench.stats import Estimate, collect
-from commbench.units import format_count
+from commbench.stats import Estimate
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
@@ -45,9 +42,6 @@ TOLERANCE = 0.02
 WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
-MOST_CAUSES = 4
-LEAST_SHARE = 0.5
-"""Of the change of a row that a figure of its hosts has, to be a cause."""
 NOTHING = "nothing that is recorded changed then"
 
 
@@ -207,6 +201,8 @@ class Trend(Result, view="answers.history.document", rows="series"):
     """The runs that have these series, in order."""
     accepted: Mapping[System, str]
     """The place of the run with which the accepted level of a system begins."""
+    environments: Mapping[int, Recorded]
+    """What is recorded of them, by HistoryRun.environment_id."""
 
     def moment(self, run: HistoryRun) -> str:
         """The time of a run, UTC; with seconds where runs are less than a minute apart."""
@@ -235,24 +231,14 @@ def find_trend(
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
     runs = sorted({point.run for each in fitted for point in each.every}, key=_order)
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs), accepted)
+    return Trend(
+        str(history.path), tuple(fitted), tuple(changes), tuple(runs), accepted, environments
+    )
 
 
 def causes_text(change: Change) -> str:
     """What changed then, in a clause."""
     return describe_causes(change.likely) or NOTHING
-
-
-def describe_causes(causes: Iterable[Difference]) -> str:
-    """`nccl went from 2.27.5 to 2.28.9 then`; empty for none."""
-    texts = []
-    for name, a, b, *_ in causes:
-        shown = name.replace("_", " ") if name.islower() else name
-        old, new = (list_some(value.split(", "), 3) for value in (a, b))
-        texts.append(f"{shown} went from {old} to {new}")
-    more = len(texts) - MOST_CAUSES
-    texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
-    return f"{join_words(texts)} then" if texts else ""
 
 
 def _order(run: HistoryRun) -> tuple[str, int]:
@@ -362,38 +348,8 @@ def _causes(
     return [each for each in compare_recorded(one, other) if each in usual]
 
 
-def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:
-    """What most of the environments of several runs have in common."""
-    own = [environments[run.environment_id] for run in runs]
-
-    def most(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
-        counts = Counter(item for each in found for item in each.items())
-        return dict(item for item, number in counts.items() if 2 * number > len(found))
-
-    known = [each.variables for each in own if each.variables is not None]
-    return Recorded(most([each.facts for each in own]), most(known) if known else None)
-
-
 def _waits(found: RowStep) -> Iterator[Difference]:
     """Whether its ranks waited for a core longer where they were slower."""
     old, new = ([point.queued_share for point in points] for points in found.levels)
     if parts := longer_waits(old, new, is_slower=found.ratio.value > 1):
         yield Difference(WAITING, *parts)
-
-
-def host_causes(
-    before: Iterable[Point], after: Iterable[Point], times: float
-) -> Iterator[Difference]:
-    """Which figures of the hosts, measured beside each run, changed from some points to others by
-    half as much as these, which take so many `times` as long, or more (of logarithms), in the same
-    direction."""
-    old, new = (
-        collect((name, log(each)) for point in points for name, each in point.run.beside)
-        for points in (before, after)
-    )
-    for name, write in WRITTEN.items():
-        if min(len(side.get(name, ())) for side in (old, new)) < 2:
-            continue
-        change = find_change(old[name], new[name], 0.0)
-        if change and log(change.value) / log(times) >= LEAST_SHARE:
-            yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))

@@ -118,7 +118,9 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     said = " ".join(gate.text().split())
     begin = "Usual is what runs took before run 15 (2026-09-15 00:00 UTC): since then "
     times = rf"all_reduce 1K-5K took 1\.[23]\d?( to 1\.[23]\d?)? times as long in {slow} runs "
-    accept = "before this one(; nothing .* then)?. If that is to last, `commbench history accept 15 "
+    accept = (
+        "before this one(; nothing .* then)?. If that is to last, `commbench history accept 15 "
+    )
     found = re.search(re.escape(begin) + times + accept, said)
     assert bool(found) == ("accept" in said) == (slow > 1)  # one may be slow by chance
     assert check(history, made_run(first + slow, 1.0)).outcome == "pass"

@@ -230,6 +230,14 @@ def test_ranks_that_waited_longer_are_a_cause(history: History, slow: int, place
     )
 
 
+def test_what_the_newest_slow_run_has_of_its_own_is_named(history: History) -> None:
+    for day, each in enumerate(noise(number=16)):
+        of_run = {"nccl": "2.28.9" if day == 15 else "2.27.5"}
+        history.add(made_run(day, each * (1.5 if day >= 14 else 1.0), environment=of_run))
+    (said,) = [line for line in document(find_trend(history)).answer if "nccl" in line]
+    assert said == "nccl is 2.27.5 in the runs before, 2.28.9 in run 16."
+
+
 def test_a_host_that_was_slower_in_the_last_runs_is_named(history: History) -> None:
     for day, each in enumerate(noise(number=16)):
         slower = 1.5 if day >= 14 else 1.0

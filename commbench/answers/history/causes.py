@@ -1,0 +1,71 @@
+"""What may have changed times between runs of a history: what is recorded of them, and what their
+hosts did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import exp, log
+from statistics import fmean
+
+from commbench.analysis.environment import Difference, Recorded, compare_recorded
+from commbench.answers.compare.host import find_change
+from commbench.answers.history.records import WRITTEN, HistoryRun, Point
+from commbench.output.text import join_words, list_some
+from commbench.stats import collect
+from commbench.units import format_count
+
+MOST_CAUSES = 4
+LEAST_SHARE = 0.5
+"""Of the change of a row that a figure of its hosts has, to be a cause."""
+
+
+def describe_causes(causes: Iterable[Difference]) -> str:
+    """`nccl went from 2.27.5 to 2.28.9 then`; empty for none."""
+    texts = []
+    for name, a, b, *_ in causes:
+        shown = name.replace("_", " ") if name.islower() else name
+        old, new = (list_some(value.split(", "), 3) for value in (a, b))
+        texts.append(f"{shown} went from {old} to {new}")
+    more = len(texts) - MOST_CAUSES
+    texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
+    return f"{join_words(texts)} then" if texts else ""
+
+
+def unusual(
+    environments: Mapping[int, Recorded], before: Iterable[HistoryRun], run: HistoryRun
+) -> list[Difference]:
+    """In what may change times a run differs from what most earlier ones of its system have."""
+    usual = usual_of(environments, (each for each in before if each.system == run.system))
+    found = compare_recorded(usual, environments[run.environment_id])
+    return [each for each in found if each.is_likely]
+
+
+def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:
+    """What most of the environments of several runs have in common."""
+    own = [environments[run.environment_id] for run in runs]
+
+    def most(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+        counts = Counter(item for each in found for item in each.items())
+        return dict(item for item, number in counts.items() if 2 * number > len(found))
+
+    known = [each.variables for each in own if each.variables is not None]
+    return Recorded(most([each.facts for each in own]), most(known) if known else None)
+
+
+def host_causes(
+    before: Iterable[Point], after: Iterable[Point], times: float
+) -> Iterator[Difference]:
+    """Which figures of the hosts, measured beside each run, changed from some points to others by
+    half as much as these, which take so many `times` as long, or more (of logarithms), in the same
+    direction."""
+    old, new = (
+        collect((name, log(each)) for point in points for name, each in point.run.beside)
+        for points in (before, after)
+    )
+    for name, write in WRITTEN.items():
+        if min(len(side.get(name, ())) for side in (old, new)) < 2:
+            continue
+        change = find_change(old[name], new[name], 0.0)
+        if change and log(change.value) / log(times) >= LEAST_SHARE:
+            yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))
