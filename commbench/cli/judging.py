@@ -72,7 +72,11 @@ def compare(
         print_status(f"{what} slower than in {comparisons[0].a.name}{for_all}")
         raise typer.Exit(1)
     waited = sum(comparison.waited for comparison in comparisons)
-    found = {"ranks waited for a core": waited, "slower, but not for all rows together,": alone}
+    found = {
+        "ranks waited for a core": waited,
+        "the host may be why calls took longer": sum(each.hidden for each in comparisons),
+        "slower, but not for all rows together,": alone,
+    }
     if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
         print_status(f"no verdict: {'; '.join(why)}")
         raise typer.Exit(NO_VERDICT_REACHED)

@@ -171,7 +171,7 @@ COMPARE = {
         "folder, or one: .png, .svg, .pdf.  [default: print the text]", type=Path,
     ),
     "fail_if_slower": switch(
-        "Exit with 1 if any row or range of sizes is slower, with 7 if ranks waited for a core."
+        "Exit with 1 if any row or range of sizes is slower, with 7 if only the host hides that."
     ),
     **FILE_HINTS,
 }  # fmt: skip

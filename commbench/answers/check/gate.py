@@ -42,6 +42,7 @@ NO_BANDWIDTH, UNCHECKED = "no data, so no bandwidth", "results not checked"
 WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
 """An interval whose ends differ by more says too little by itself, and even with its range."""
 WIDE = f"an interval of more than a factor of {WIDEST:g}: too noisy to pass by itself"
+TOO_WIDE = f"an interval of more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
 WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
@@ -293,13 +294,11 @@ class Judge:
     def _with_others(self, check: RowCheck, row: Any) -> RowCheck:
         """The check of a row that is undecided, or beyond the limit, by itself. Where its value is
         within the limit, it passes if its interval is so with its range, launches are known, and
-        not each row is to pass by itself (`--undecided fail`); else it is LIKELY to, if nothing
-        makes it doubtful. It fails with its range, or if the interval that holds for all rows under
-        the rule together is beyond the limit, too."""
+        not each row is to pass alone (`--undecided fail`); else it is LIKELY to, if nothing makes
+        it doubtful. It fails with its range, or by the interval for all rows together."""
         rule, own = check.rule, next((each for each in self.ranges if each.covers(row)), None)
         may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
-        is_near = check.estimate and not check.estimate.is_wider(WIDEST_IN_RANGE)
-        if own and may_pass and is_near and check.reason in ("", WIDE) and check.excess <= 1:
+        if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
             found = own.ratio_of(row)
             if found and judge(found, rule.value, rule.limit.is_least) == PASS:
                 return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
@@ -317,11 +316,10 @@ class Judge:
 
         if fails(self.number):
             return check
-        alone = fails(1)
         # All rows of a run are slower where its host is: a history of one time tells nothing of it.
-        if own and check.is_beyond and own.verdict == SLOWER and (alone or not row.level):
+        if own and check.is_beyond and own.verdict == SLOWER and not (row.level and row.why_apart):
             return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
-        why = NOT_TOGETHER.format(self.number) if alone else row.why_apart
+        why = NOT_TOGETHER.format(self.number) if fails(1) else row.why_apart
         return check._replace(outcome=UNDECIDED, reason=why)
 
 
@@ -380,8 +378,8 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
         for one, where in ((row, ""), (baseline or row, " in the baseline")):
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
-    is_wide = estimate.is_wider(WIDEST) and outcome == UNDECIDED and found.excess <= 1
-    doubt = doubt or WIDE * is_wide
+    if estimate.is_wider(WIDEST) and outcome == UNDECIDED and found.excess <= 1:
+        doubt = doubt or (TOO_WIDE if estimate.is_wider(WIDEST_IN_RANGE) else WIDE)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

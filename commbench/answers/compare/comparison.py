@@ -206,6 +206,12 @@ class Comparison(Result, view="answers.compare.document"):
         """How many rows are undecided because ranks waited for a core."""
         return sum(bool(row.waited) for row in self.rows)
 
+    @property
+    def hidden(self) -> int:
+        """How many rows would be slower if the host were known not to be why."""
+        reasons = (ratio.APART, ratio.HOST.format(SLOWER))
+        return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
+
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {

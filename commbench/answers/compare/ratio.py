@@ -227,12 +227,12 @@ them, where they do so for a cause of their own: the host made both wait alike."
 
 def waited_sides(a: Any, b: Any, in_turns: bool | None = None) -> str:
     """In which of two rows of results ranks waited for a core too long: their ratio has no
-    verdict. Empty where they did in neither; in one of two CPU modes, of which waiting is a
-    consequence, unless it is known that they did not run in turns; and where `in_turns` one side
-    waited far longer: the host was the same, so it did so itself."""
+    verdict. Empty where they did in neither; in CPU modes, of which waiting is a consequence, in
+    turns or, where that is not known, in one of the two; and where `in_turns` one side waited far
+    longer: the host was the same, so it did so itself."""
     sides = [side for side, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
     are_modes = getattr(a, "cpu_mode", "") != getattr(b, "cpu_mode", "")
-    if in_turns is not False and are_modes and len(sides) < 2:
+    if are_modes and (in_turns or (in_turns is None and len(sides) < 2)):
         return ""
     least, most = sorted(row.queued_share or 0.0 for row in (a, b))
     is_own = in_turns and len(sides) == 1 and most - least >= OWN_QUEUED

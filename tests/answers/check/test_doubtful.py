@@ -293,9 +293,9 @@ def warned(gate: GateResult) -> list[tuple[str, str]]:
     return [(warning["run"], warning["name"]) for warning in as_json(gate)["warnings"]]
 
 
-@pytest.mark.parametrize(("queued_old_s", "verdict"), [(0.45, "undecided"), (0.3, "slower")])
-def test_two_cpu_modes_have_no_verdict_where_ranks_of_both_waited(
-    queued_old_s: float, verdict: str
+@pytest.mark.parametrize(("starts", "verdict"), [("wxyz", "undecided"), ("bdfh", "slower")])
+def test_two_cpu_modes_whose_ranks_waited_have_a_verdict_in_turns(
+    starts: str, verdict: str
 ) -> None:
     def side(label: str, seconds: float, queued_s: float, began: str, mode: str) -> Run:
         samples = [steady(seconds, 24)] * 3
@@ -303,8 +303,8 @@ def test_two_cpu_modes_have_no_verdict_where_ranks_of_both_waited(
         asked = replace(run.header.plan, cpu_mode=mode)
         return run._replace(starts=tuple(began), header=run.header._replace(plan=asked))
 
-    old = side("old", 1e-4, queued_old_s, "aceg", "plain")
-    compared = cb.compare(old, side("new", 3e-4, 0.6, "bdfh", "quiet"), force=True)
+    old = side("old", 1e-4, 0.45, "aceg", "plain")
+    compared = cb.compare(old, side("new", 3e-4, 0.6, starts, "quiet"), force=True)
     assert {row.verdict for row in compared.rows} == {verdict}
 
 

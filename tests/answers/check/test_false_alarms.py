@@ -9,7 +9,7 @@ from math import sqrt
 import pytest
 from gate_power import checked
 
-from commbench.answers.check.gate import NOT_TOGETHER, WIDE, Judge, _decide
+from commbench.answers.check.gate import NOT_TOGETHER, TOO_WIDE, WIDE, Judge, _decide
 from commbench.answers.compare.causes import _soon_left_out
 from commbench.answers.compare.host import LeftOut, name_launches
 from commbench.answers.compare.ratio import APART
@@ -87,10 +87,10 @@ def test_a_row_that_says_nothing_by_itself_does_not_pass_with_its_range() -> Non
     gate = checked(12, 0.04, 1, limit="25%")
     rule, pair = gate.results[0].rule, gate.comparison.rows[0]
     judge = Judge(rule, gate.run, gate.comparison)
-    for most, outcome in ((3.9, PASS), (4.1, "undecided")):
+    for most, outcome, why in ((3.9, PASS, WIDE), (4.1, "undecided", TOO_WIDE)):
         noisy = Estimate(1.0, 1 / sqrt(most), sqrt(most))
         found = _decide(rule, pair.b, noisy, pair.a, False)
-        assert (found.outcome, found.reason) == ("undecided", WIDE)
+        assert (found.outcome, found.reason) == ("undecided", why)
         assert judge._with_others(found, pair).outcome == outcome
 
 
