@@ -210,6 +210,7 @@ def is_of_launches(row: ResultRow) -> bool:
     if len(logs) < 2 or row.time is None or row.time.precision is None:
         return False
     half = launch_half_width(logs, usual_launch_spread(row.header.plan.backend))
+    half += abs(log(row.time.median) - fmean(logs))  # it contains the interval of their mean
     return row.time.precision <= (1 + ROUNDED) * (exp(half) - 1)
 
 

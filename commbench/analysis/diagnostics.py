@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -78,6 +79,8 @@ class Diagnostic(NamedTuple):
         """Message and advice for the rows concerned, each with its figure, and what it explains."""
         message, several = self._message(concerned), len(concerned)
         unsure = [row for row, _ in concerned if not self.is_enough(row)]
+        if self.is_enough(max(concerned, key=itemgetter(1))[0]):
+            unsure = []
         headers = {id(row.header): row.header for row in unsure}.values()
         advice = {
             self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})

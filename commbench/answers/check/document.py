@@ -283,6 +283,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "incomplete": gate.incomplete or None,
         "baseline_incomplete": (gate.baseline and gate.baseline.incomplete) or None,
         "notes": launch_notes(gate.comparison) if gate.comparison else [],
+        "differences": gate.comparison.differences if gate.comparison else [],
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
              "explanation": w.explanation} for run, w in run_warnings(gate.runs)

@@ -74,14 +74,19 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
         yield f"No CPU mode is seen to make small calls faster than plain, beyond noise{stalled}."
         if large := [e.mode for e in report.effects if e.verdict == FASTER]:
             yield f"Large calls are faster in {join_words(large)}."
-    unknown = [effect.mode for effect in report.small if effect.verdict == UNDECIDED]
+    unknown = [effect for effect in report.small if effect.verdict == UNDECIDED]
     if unknown and not report.unjudged:
         done, planned = report.launches
         what = _more_seconds(report) if done < planned else (
             "run `commbench doctor --rounds 12 --seconds 240` while nothing else runs"
         )  # fmt: skip
-        than = f"longer in {join_words(unknown)} than in plain"
-        yield f"Whether small calls take {than} is undecided; {what}."
+        plain = next(each for each in report.effects if each.mode == "plain")
+        own, other = join_words([*map(_in_mode, unknown)]), _in_mode(plain)
+        yield f"Whether small calls take longer in {own} than in {other} is undecided; {what}."
+
+
+def _in_mode(effect: ModeEffect) -> str:
+    return f"{effect.mode} ({cells.time_text(effect.time_s)})"
 
 
 def _more_seconds(report: DoctorReport) -> str:

@@ -32,9 +32,10 @@ from commbench.answers.history.steps import (
     slow_end,
 )
 from commbench.answers.history.store import History, Keep
-from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.stats import Estimate
+from commbench.units import format_count
+from commbench.views.cells import times_text
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
@@ -147,7 +148,6 @@ class RowStep(NamedTuple):
         return abs(log(self.ratio.value)) / log(high / low)
 
 
-@short_repr("run.id", "ratio.value")
 @dataclass(frozen=True, repr=False)
 class Change:
     """Steps of several rows at one time, in one direction."""
@@ -174,6 +174,10 @@ class Change:
     def likely(self) -> tuple[Difference, ...]:
         """The causes without those that hardly change times; all, where there are only such."""
         return tuple(each for each in self.causes if each.is_likely) or self.causes
+
+    def __repr__(self) -> str:
+        rows, times = format_count(len(self.steps), "row"), times_text(self.ratio, "as long")
+        return f"<Change: run {self.run.id}, {rows}: {times}>"
 
     def as_json(self) -> dict[str, Any]:
         """The time, the rows and what changed."""
