@@ -331,6 +331,11 @@ def format_rough_percent(fraction: float) -> str:
     return f"{float(f'{100 * fraction:.2g}'):g} %" if fraction <= 99 else "over 9900 %"
 
 
+def format_rough(value: float) -> str:
+    """A number with two digits, never as a power of 10: `0.052`, `3.1`, `310`."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def format_times(ratio: float) -> str:
     """A ratio in words: `2.5 times`, `1,024 times`."""
     return f"{ratio:,.0f} times" if ratio >= 100 else f"{ratio:.3g} times"

@@ -32,7 +32,7 @@ from commbench.output.text import join_words, list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
-from commbench.units import format_share, format_times
+from commbench.units import format_rough, format_share, format_times
 from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ class Diagnostic(NamedTuple):
             worst,
             percent=up_to + format_share(worst),
             capped=up_to + format_share(min(worst, 1.0)),
-            part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
+            part=up_to
+            + (f"{format_share(worst)} of" if worst < 1.05 else f"{format_rough(worst)} times"),
             longer=f"{up_to}{1 + worst:.3g}",
             interval=f"the {'' if is_one else 'worst '}interval {interval}",
             backend=plan.backend,

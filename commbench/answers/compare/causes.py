@@ -18,7 +18,7 @@ from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
-from commbench.units import format_share
+from commbench.units import format_rough, format_share
 from commbench.views import cells
 
 MOST_DIFFERENCES = 3
@@ -177,7 +177,7 @@ def _oddest(found: Comparison, word: str) -> str:
     if not (row.runs and row.samples) or abs(most) < ODD * row.runs[0].spread:
         return ""
     number = sorted(launches_of(row.samples[1]))[at] + 1
-    return f", most in {word} {number}: there it is {exp(most):.2g} times the usual one"
+    return f", most in {word} {number}: there it is {format_rough(exp(most))} times the usual one"
 
 
 def _measure_launches(headers: Sequence[RunHeader | None]) -> str:

@@ -269,6 +269,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
             level = a.history.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
+        if not turns.are_in_turns(runs):
+            effect = effect.and_that(ratio.find_wait_effect(first, second))
         samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]

@@ -181,8 +181,6 @@ def compare_rows(
     runs: tuple[RunFacts, RunFacts] | None = None,
 ) -> ComparedRow:  # fmt: skip
     """The ratio of two rows of results, and the verdict on it."""
-    if not are_in_turns(runs):
-        host = host.and_that(find_wait_effect(a, b))
     row = ComparedRow(kind, a, b, None, stats.UNDECIDED, "", samples, host, runs)
     row = row._replace(ratio=(found := widen([row], find_ratio(row))))
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):

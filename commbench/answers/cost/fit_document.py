@@ -21,6 +21,7 @@ from commbench.units import (
     format_bytes,
     format_count,
     format_GBps,
+    format_rough,
     format_rough_percent,
 )
 from commbench.views import cells, pictures
@@ -188,7 +189,7 @@ def _shifts(fitted: FittedModel) -> dict[int, float]:
 
 
 def _shift_text(ranks: int, error: float) -> str:
-    return f"{exp(error):.2g} times as long with {format_count(ranks, 'rank')}"
+    return f"{format_rough(exp(error))} times as long with {format_count(ranks, 'rank')}"
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
@@ -207,7 +208,7 @@ def ratio(fitted: FittedModel, point: Point) -> float:
 def percent(log_error: float) -> str:
     """A log error in percent of the time, or as a factor where it is large."""
     if log_error >= log(2):
-        return f"a factor of {exp(min(log_error, log(20))):.2g}"
+        return f"a factor of {format_rough(exp(min(log_error, log(20))))}"
     return format_rough_percent(max(exp(log_error) - 1, SMALLEST_PERCENT / 100))
 
 

@@ -28,7 +28,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_share, format_time, format_times
+from commbench.units import GB, format_bytes, format_rough, format_share, format_time, format_times
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -295,7 +295,9 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         ends = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
-        far = f"{BY_MODEL}; above the measured sizes it may be off {error:.2g} times (95 %)"
+        far = (
+            f"{BY_MODEL}; above the measured sizes it may be off {format_rough(error)} times (95 %)"
+        )
         how = MEASURED if longer else far if error > 1 else BY_MODEL
         facts += [
             _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
@@ -307,7 +309,7 @@ def _misfit(times: Mapping[int, Estimate], curve: fit.SizeCurve) -> str:
     """That no line fits the times by size, and how far they are from the best ones."""
     most = max(error for each in curve.ranges for error in each.errors)
     sizes = " to ".join(map(format_bytes, (min(times), max(times))))
-    far = f"they are up to a factor of {exp(most):.2g} from it"
+    far = f"they are up to a factor of {format_rough(exp(most))} from it"
     return f"no line fits these {len(times)} times, {sizes}: {far}"
 
 

@@ -28,7 +28,7 @@ from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import WRONG, RunHeader
 from commbench.stats import SAME, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
-from commbench.units import format_bytes
+from commbench.units import format_bytes, format_rough
 from commbench.views import cells
 from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
 from commbench.views.document import Block, Items, Table, Text, summarise
@@ -250,7 +250,8 @@ def _times(found: Estimate) -> str:
     unknown = "" if found.has_interval else " (no interval is known)"
     if cells.is_too_noisy(found):
         low, high = found.ends
-        return f"at least {low:.1g} times" if high == inf else f"{low:.1g} … {high:.2g} times"
+        is_open = high == inf
+        return f"at least {low:.1g} times" if is_open else f"{low:.1g} … {format_rough(high)} times"
     return f"{cells.ratio_with_interval_text(found)}{unknown} times"
 
 
