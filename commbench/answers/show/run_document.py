@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from commbench.answers.show import rows as run_table
 from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.answers.show.plan import left_out, list_missing
+from commbench.output.text import about
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operations import REPLAY
@@ -229,13 +231,25 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
 def describe_run(run: Run) -> str:
     """One line: how many ranks of which backend, where, and how they were timed."""
     plan = run.header.plan
-    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
+    launches = f"; {plan.launches} launches{_within(run)}" if plan.launches > 1 else ""
     if run.incomplete and run.launches < plan.launches > 1:
         launches = f"; {run.launches} of {plan.launches} launches complete"
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     of_pairs = ["lower quartile of a pair's batches, by its sender"] * has_matrix(plan)
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summarise(*of_pairs)
     return f"{run.header.describe_ranks()}; {how}{launches}"
+
+
+def _within(run: Run) -> str:
+    """In how much time its launches were made: intervals say nothing of what is slower."""
+    if len(run.starts) < 2 or run.end is None:
+        return ""
+    try:
+        first, last = (datetime.fromisoformat(run.starts[place]) for place in (0, -1))
+        took_s = (last - first).total_seconds() + run.end.elapsed_s
+    except (ValueError, TypeError):  # a time that is none, or one without its zone
+        return ""
+    return f" within {about(took_s).removeprefix('about ')}"
 
 
 def has_wrong(run: Run) -> bool:
