@@ -122,7 +122,8 @@ def export(
 @with_known_keywords
 def accept(run: str | int, *, db: str | Path | None = None) -> HistoryRun:
     """Let the usual level begin with a run, by its number or label: a check against the history
-    compares with it and later runs of the same system. Returns the run."""
+    compares with it and later runs of the same system. The first run of a system undoes that.
+    Returns the run."""
     with History(db) as history:
         found = _named(history, history.runs(), str(run))
         if found[1:]:

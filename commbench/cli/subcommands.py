@@ -84,13 +84,15 @@ def history_accept(run: str, **given: Any) -> None:
     """Make the times of a run, and of those after it, the usual ones.
 
     A check against the history compares with what was usual before calls became slower, so it fails
-    until you accept the new times.
+    until you accept the new times. To undo that, accept the first run of the same system.
 
     \b
     commbench history accept 17
     """
     found = api.history.accept(run, **given)
     said = f"the usual level begins with run {found.id} ({found.time:%Y-%m-%d %H:%M} UTC)"
+    if found.id not in api.history.list_(db=given["db"]).accepted:
+        said += ", its first one: nothing is accepted any more"
     print_result(fill(f"{found.system.name}: {said}"))
 
 

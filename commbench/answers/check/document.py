@@ -48,24 +48,11 @@ def document(gate: GateResult) -> Document:
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     name = earlier_runs(gate.baseline) or "the baseline"
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
-    said = verdict(gate)
-    if gate.comparison:
-        is_slower = bool(gate.worst and gate.worst.estimate)
-        causes = known_causes(gate.comparison, is_slower or gate.outcome == PASS)
-    else:
-        queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
-        checks = (check for result in gate.results for check in result.checks)
-        is_judged = any(check.outcome != NOT_MEASURED for check in checks)
-        causes = waited_sentences(queued * is_judged, [gate.run.header])
+    said, told, notes = verdict(gate), _reasons(gate), _notes(gate)
     is_said = WAITED in said  # and what to do is below
-    notes = launch_notes(gate.comparison) if gate.comparison else []
+    answer = [said, *(each for each in told if not (is_said and WAITED_SENTENCE in each))]
     if gate.outcome in (PASS, NO_VERDICT) and _differs_beyond_limit(gate):
-        causes, notes = [*causes, *notes[:1]], notes[1:]
-    # Of a history: what it lacks, and whether its level rose.
-    of_history = bool(gate.baseline and gate.baseline.history)
-    told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
-    answer = [said, *told]
-    answer += [each for each in causes if not (is_said and WAITED_SENTENCE in each)]
+        answer, notes = [*answer, *notes[:1]], notes[1:]
     warnings = run_warnings(gate.runs, gate.covers)
     blocks = [
         Items(advice(gate), "What to do"),
@@ -78,6 +65,23 @@ def document(gate: GateResult) -> Document:
     ]
     title = f"Check of {gate_title(gate)}"
     return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
+
+
+def _reasons(gate: GateResult) -> list[str]:
+    """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
+    of_history = bool(gate.baseline and gate.baseline.history)
+    told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
+    if gate.comparison:
+        is_slower = bool(gate.worst and gate.worst.estimate)
+        return [*told, *known_causes(gate.comparison, is_slower or gate.outcome == PASS)]
+    queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
+    checks = (check for result in gate.results for check in result.checks)
+    is_judged = any(check.outcome != NOT_MEASURED for check in checks)
+    return [*told, *waited_sentences(queued * is_judged, [gate.run.header])]
+
+
+def _notes(gate: GateResult) -> list[str]:
+    return launch_notes(gate.comparison) if gate.comparison else []
 
 
 def _differs_beyond_limit(gate: GateResult) -> bool:
@@ -282,7 +286,8 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "verdict": verdict(gate),
         "incomplete": gate.incomplete or None,
         "baseline_incomplete": (gate.baseline and gate.baseline.incomplete) or None,
-        "notes": launch_notes(gate.comparison) if gate.comparison else [],
+        "reasons": _reasons(gate),
+        "notes": _notes(gate),
         "differences": gate.comparison.differences if gate.comparison else [],
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
@@ -336,7 +341,7 @@ def gate_junit(gate: GateResult) -> bytes:
         ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    body = "\n".join([verdict(gate), *advice(gate)])
+    body = "\n".join([verdict(gate), *_reasons(gate), *advice(gate)])
     word, outcome = WORDS[gate.outcome], outcomes[gate.outcome]
     whole = ci.JUnitCase("verdict", outcome, word, gate.outcome, body=body)
     title = f"commbench check: {gate_title(gate)}"

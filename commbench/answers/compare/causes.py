@@ -101,8 +101,8 @@ def _own_waits(rows: Sequence[ratio.ComparedRow], a: str, b: str) -> Iterator[st
             which = f" in {len(own)} of {len(rows)} rows" * (len(own) < len(rows))
             yield (
                 f"The ranks of {name} waited for a core {most} of the time{which}, those of "
-                f"{other}, in turns with them, {least}: perhaps what {name} runs takes the cores, "
-                "such as threads of its own."
+                f"{other}, in turns with them, {least}: perhaps what {name} runs takes the cores: "
+                "processes that it starts, or threads of one rank on the core of another."
             )
 
 

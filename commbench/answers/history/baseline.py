@@ -75,6 +75,8 @@ class Level(NamedTuple):
     is_close: bool = False
     """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
     do not show how the host changes."""
+    earlier: int = 0
+    """How many runs count before the new one."""
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -129,7 +131,7 @@ def find_baseline(
         level = find_level(times, cases[key].time, accepted, alpha)
         far = JUMP * level.deviation
         usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
-        levels[key] = level._replace(is_close=_are_close(usual))
+        levels[key] = level._replace(is_close=_are_close(usual), earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
         of_rows += [point.run for point in usual]
         later = points[level.end :]
@@ -341,11 +343,15 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     if not (baseline and baseline.history and baseline.history.levels):
         return ""
     levels = [*baseline.history.levels.values()]
-    runs, known = (span(str, [getattr(each, n) for each in levels]) for n in ("runs", "known"))
+    runs, known, earlier = (
+        span(str, [getattr(each, name) for each in levels]) for name in ("runs", "known", "earlier")
+    )
     if min(each.runs for each in levels) >= steps.FEWEST:
         return f"{runs} earlier runs"
-    level = f"a level of {runs} run{'s' * (runs != '1')}{' by row' * (' to ' in runs)}"
-    return level if runs == known else f"{level}, whose noise is known from {known} runs"
+    by_row = " by row" * (" to " in runs)
+    if runs == known:
+        return f"{runs} of {earlier} earlier runs{by_row}"
+    return f"a level of {runs} run{'s' * (runs != '1')}{by_row}, whose noise is known from {known}"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:

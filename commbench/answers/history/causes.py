@@ -18,6 +18,8 @@ from commbench.units import format_count
 MOST_CAUSES = 4
 LEAST_SHARE = 0.5
 """Of the change of a row that a figure of its hosts has, to be a cause."""
+LEAST_PART = 0.05
+"""To be a part of it, where no cause is known."""
 
 
 def describe_causes(causes: Iterable[Difference]) -> str:
@@ -54,11 +56,11 @@ def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -
 
 
 def host_causes(
-    before: Iterable[Point], after: Iterable[Point], times: float
+    before: Iterable[Point], after: Iterable[Point], times: float, least: float = LEAST_SHARE
 ) -> Iterator[Difference]:
-    """Which figures of the hosts, measured beside each run, changed from some points to others by
-    half as much as these, which take so many `times` as long, or more (of logarithms), in the same
-    direction."""
+    """Which figures of the hosts, measured beside each run, changed from some points to others, in
+    the same direction, by at least this share of what these did, which take so many `times` as long
+    (of logarithms)."""
     old, new = (
         collect((name, log(each)) for point in points for name, each in point.run.beside)
         for points in (before, after)
@@ -67,5 +69,5 @@ def host_causes(
         if min(len(side.get(name, ())) for side in (old, new)) < 2:
             continue
         change = find_change(old[name], new[name], 0.0)
-        if change and log(change.value) / log(times) >= LEAST_SHARE:
+        if change and log(change.value) / log(times) >= least:
             yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))

@@ -210,11 +210,8 @@ def _hint(trend: Trend) -> str:
 
 
 def _accepted(trend: Trend) -> list[HistoryRun]:
-    """With which runs the usual level of a check begins, where someone accepted a later one than
-    the first."""
-    firsts = {run.system: run for run in reversed(trend.runs)}
-    accepted = (run for run in trend.runs if trend.accepted.get(run.system) == run.placed)
-    return [run for run in accepted if firsts[run.system] != run]
+    """With which runs the usual level of a check begins, where someone accepted one."""
+    return [run for run in trend.runs if trend.accepted.get(run.system) == run.placed]
 
 
 def _level_text(found: FittedSeries) -> str:

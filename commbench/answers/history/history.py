@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
-from commbench.answers.history.causes import describe_causes, host_causes, usual_of
+from commbench.answers.history.causes import LEAST_PART, describe_causes, host_causes, usual_of
 from commbench.answers.history.records import (
     HistoryRun,
     Point,
@@ -169,6 +169,8 @@ class Change:
     first."""
     is_current: bool = True
     """Whether no row had another step since."""
+    partly: tuple[Difference, ...] = ()
+    """Where nothing else changed, the figures of its hosts that did, by less than LEAST_SHARE."""
 
     @property
     def likely(self) -> tuple[Difference, ...]:
@@ -190,6 +192,7 @@ class Change:
             "ratio": self.ratio,
             "rows": [{"row": each.case.name, "ratio": each.ratio} for each in self.steps],
             "changed": [{"name": c.name, "from": c.a, "to": c.b} for c in self.causes],
+            "changed_in_part": [{"name": c.name, "from": c.a, "to": c.b} for c in self.partly],
         }
 
 
@@ -242,6 +245,8 @@ def find_trend(
 
 def causes_text(change: Change) -> str:
     """What changed then, in a clause."""
+    if part := describe_causes(change.partly):
+        return f"{part}, which explains a part of it at most"
     return describe_causes(change.likely) or NOTHING
 
 
@@ -322,9 +327,10 @@ def find_changes(
         levels = ([point.run for point in points] for points in first.levels)
         causes += _causes(environments, (before, latest), levels)
         causes.sort(key=lambda cause: not cause.is_likely)
+        partly = host_causes(before_it, since, first.ratio.value, LEAST_PART)
         yield Change(
             fitted[0].series.system, before, begin, until, latest, ratio, tuple(own),
-            tuple(causes), all(each.is_last for each in own),
+            tuple(causes), all(each.is_last for each in own), () if causes else tuple(partly),
         )  # fmt: skip
 
 

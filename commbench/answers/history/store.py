@@ -237,11 +237,14 @@ class History:
         return {own: Recorded(*json.loads(content)) for own, content in found}
 
     def accept(self, run: HistoryRun) -> None:
-        """Let the usual level of the run's system begin with this run, in place of an earlier one
-        that was accepted."""
+        """Let the usual level of the run's system begin with this run, in place of one that was
+        accepted; with its first run, nothing is accepted any more."""
+        own = (each for each in self.runs() if each.system == run.system)
+        is_first, system = run == next(own), json.dumps(run.system)
         with self._translating(), self._transaction():
-            values = json.dumps(run.system), run.placed
-            self._do("INSERT OR REPLACE INTO accepted VALUES (?, ?)", values)
+            self._do("DELETE FROM accepted WHERE system = ?", (system,))
+            if not is_first:
+                self._do("INSERT INTO accepted VALUES (?, ?)", (system, run.placed))
 
     def accepted(self) -> dict[System, str]:
         """The place of the run with which the accepted level of a system begins."""

@@ -63,7 +63,8 @@ def test_junit_holds_every_row(
     assert case[0].get("message") == "failed"
     assert case[0].text.startswith("all_reduce float32 sum in_place 256 KiB takes 1.30 ")
     assert whole[0].get("message") == "FAIL"
-    said, what_to_do = whole[0].text.split("\n")
+    said, differs, what_to_do = whole[0].text.split("\n")
+    assert differs == "torch is 2.13.0 in old, 2.14.0 in new."
     assert said.startswith("FAIL: ") and what_to_do.startswith("Both were measured in turns")
 
 

@@ -353,7 +353,8 @@ def test_the_advice_names_the_least_limit_that_the_run_passes() -> None:
         check(sides[0], [parse_rule("max_slowdown", limit)], sides[1])
         for limit in ("10%", "38%", "39%")
     )
-    passes = "As measured, every row passes with a limit of 39 %."
+    passes = "As measured, every row passes with a limit of 39 %. "
+    passes += "Choose a limit by equal runs, before you measure."
     assert passes in advice(one)
     assert passes in advice(other)
     assert (passing.outcome, passes in advice(passing)) == ("pass", False)

@@ -85,7 +85,10 @@ def column(table: Table, heading: str) -> list[str]:
 
 def test_a_run_that_lacks_launches_says_how_many_it_has_and_marks_its_rows(tmp_path: Path) -> None:
     asked = plan(sizes=(1024, 2048), launches=3)
-    said = {1: ("; 1 of 3 launches complete", ["cut off", "cut off"]), 3: ("; 3 launches within 1 s", [])}
+    said = {
+        1: ("; 1 of 3 launches complete", ["cut off", "cut off"]),
+        3: ("; 3 launches within 1 s", []),
+    }
     for launches, (how, status) in said.items():
         folder = synthetic_run(
             tmp_path / str(launches), "mine", lambda _: steady(1e-4), asked, launches
