@@ -263,6 +263,12 @@ class Result:
         """The view, and what it shows."""
         return find_view(self._view), self
 
+    @property
+    def answer(self) -> list[str]:
+        """The sentences on top: the answer, then what limits it."""
+        view, shown = self._shown()
+        return [CommbenchError.worded(each) for each in view.document(shown).answer]
+
     @with_known_keywords
     def text(self, format: str = TEXT, *, verbose: bool = False) -> str:
         """The answer in a format of its command: "text", "markdown", "html", "json" and others."""
