@@ -11,16 +11,9 @@ from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.history.causes import describe_causes, host_causes, usual_of
-from commbench.answers.history.records import (
-    HistoryRun,
-    Point,
-    Series,
-    System,
-    short_form,
-)
+from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
 from commbench.answers.history.steps import (
     ALPHA,
     FEWEST,
@@ -40,7 +33,6 @@ from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""
-WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 NOTHING = "nothing that is recorded changed then"
@@ -136,10 +128,11 @@ class RowStep(NamedTuple):
         return self.number == len(self.found.fit.steps) - 1 and not self.found.back
 
     @property
-    def levels(self) -> list[Sequence[Point]]:
+    def levels(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points of the segments before and after it."""
-        parts = self.found.fit.segments[self.number : self.number + 2]
-        return [self.found.series.points[s.first : s.last + 1] for s in parts]
+        before, after = self.found.fit.segments[self.number : self.number + 2]
+        points = self.found.series.points
+        return points[before.first : before.last + 1], points[after.first : after.last + 1]
 
     @property
     def clarity(self) -> float:
@@ -317,10 +310,12 @@ def find_changes(
         at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
         begin, until = runs[min(at)], runs[max(at)]
         before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
-        before_it, since = first.levels
-        causes = [*_waits(first), *host_causes(before_it, since, first.ratio.value)]
+        causes = [*host_causes(*first.levels, first.ratio.value)]
+        # What differs between the two runs, and between what is usual in the two segments.
+        old, new = (environments[run.environment_id] for run in (before, latest))
         levels = ([point.run for point in points] for points in first.levels)
-        causes += _causes(environments, (before, latest), levels)
+        usual = compare_recorded(*(usual_of(environments, runs_) for runs_ in levels))
+        causes += [each for each in compare_recorded(old, new) if each in usual]
         causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
             fitted[0].series.system, before, begin, until, latest, ratio, tuple(own),
@@ -338,22 +333,3 @@ def _are_one(first: RowStep, other: RowStep) -> bool:
     """Whether two steps may be at the same time, in the same direction."""
     is_near = first.earliest - NEAR <= other.latest and other.earliest <= first.latest + NEAR
     return (first.ratio.value > 1) == (other.ratio.value > 1) and is_near
-
-
-def _causes(
-    environments: dict[int, Recorded],
-    near: Iterable[HistoryRun],
-    levels: Iterable[Iterable[HistoryRun]],
-) -> list[Difference]:
-    """What differs between two runs, and between what is usual in two segments."""
-    one, other = (environments[run.environment_id] for run in near)
-    old, new = (usual_of(environments, runs) for runs in levels)
-    usual = compare_recorded(old, new)
-    return [each for each in compare_recorded(one, other) if each in usual]
-
-
-def _waits(found: RowStep) -> Iterator[Difference]:
-    """Whether its ranks waited for a core longer where they were slower."""
-    old, new = ([point.queued_share for point in points] for points in found.levels)
-    if parts := longer_waits(old, new, is_slower=found.ratio.value > 1):
-        yield Difference(WAITING, *parts)
