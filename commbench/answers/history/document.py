@@ -14,13 +14,13 @@ from pathlib import Path
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, unusual
-from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text, mean_ratio
+from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
 from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case
-from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, ratio
+from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio, ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -122,8 +122,8 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
-        sides = zip(*(each.before_and_slow for each in rows), strict=True)
-        old, new = ([point for own in side for point in own] for side in sides)
+        old = [point for each in rows for point in each.series.points[: -each.slow]]
+        new = [point for each in rows for point in each.series.points[-each.slow :]]
         causes = describe_causes(host_causes(old, new, mean_ratio(e.by for e in rows).value))
         went = f"; {causes}" * bool(causes)
         yield (

@@ -7,26 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import log, sqrt
-from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
+from commbench.answers.history import steps
 from commbench.answers.history.causes import describe_causes, host_causes, usual_of
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
-from commbench.answers.history.steps import (
-    ALPHA,
-    FEWEST,
-    SHORTEST,
-    Fit,
-    Segment,
-    Step,
-    find_steps,
-    slow_end,
-)
+from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_steps, slow_end
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
-from commbench.stats import Estimate
+from commbench.stats import Estimate, mean_ratio
 from commbench.units import format_count
 from commbench.views.cells import times_text
 from commbench.views.formats import Result
@@ -59,12 +50,6 @@ class FittedSeries(NamedTuple):
     def last(self) -> Segment:
         """The points since the last step."""
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
-
-    @property
-    def before_and_slow(self) -> tuple[Sequence[Point], Sequence[Point]]:
-        """The points before the slow ones, and these."""
-        at = len(self.series.points) - self.slow
-        return self.series.points[:at], self.series.points[at:]
 
     @property
     def over_before(self) -> float:
@@ -218,7 +203,7 @@ def find_trend(
     history: History, keep: Keep = lambda *_: True, tolerance: float = TOLERANCE
 ) -> Trend:
     """Fit the series that `keep` accepts, by default all. The probability that a system without any
-    step has one is ALPHA, whatever the number of its series."""
+    step has one is steps.ALPHA, whatever the number of its series."""
     environments, accepted = history.environments(), history.accepted()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
@@ -243,9 +228,10 @@ def _order(run: HistoryRun) -> tuple[str, int]:
 
 
 def alpha_of_each(numbers: Iterable[int]) -> float:
-    """The alpha of each of several series with so many points, for ALPHA for all of them together:
-    by Bonferroni's inequality. Those with too few points have no step and do not count."""
-    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
+    """The alpha of each of several series with so many points, for steps.ALPHA for all of them
+    together: by Bonferroni's inequality. Those with too few points have no step and do not count.
+    """
+    return steps.ALPHA / max(1, sum(number >= FEWEST for number in numbers))
 
 
 def fit_series(
@@ -274,7 +260,7 @@ def fit_series(
 def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
     """The steps of a series; and how many of its last points are as fast again as before the last
     step, where that is a slowdown which shows without them."""
-    for back in range(SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
+    for back in range(steps.SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
         before, last = times[-back - 1].value, max(time.value for time in times[-back:])
         if before < (1 + tolerance) * last:
             continue  # the one before them is as fast: no need to try
@@ -321,12 +307,6 @@ def find_changes(
             fitted[0].series.system, before, begin, until, latest, ratio, tuple(own),
             tuple(causes), all(each.is_last for each in own),
         )  # fmt: skip
-
-
-def mean_ratio(own: Iterable[Estimate]) -> Estimate:
-    """The geometric mean of ratios, and that of the ends of their intervals."""
-    values = zip(*((each.value, *each.ends) for each in own), strict=True)
-    return Estimate(*map(geometric_mean, values))
 
 
 def _are_one(first: RowStep, other: RowStep) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
@@ -20,7 +20,6 @@ from commbench.errors import RecordsError, UnavailableError, WrongResultError, u
 from commbench.results.files import replace_file, write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
-from commbench.stats import Estimate
 from commbench.units import GB, MICRO, scaled
 from commbench.views.formats import Result, fields_of
 
@@ -236,23 +235,13 @@ def require_correct(result: SweepResult) -> None:
 
 def mean_ratio(
     points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
-) -> Estimate | None:
-    """The time under `b` over that under `a`, of points of one kind: geometric mean over the sizes,
-    of the ranges that `ranking.pool_two` pools; these have their launches in common, so their
-    errors do not average out. None where none has both."""
+) -> stats.Estimate | None:
+    """The time under `b` over that under `a`, of points of one kind: stats.mean_ratio over the
+    sizes, of the ranges that `ranking.pool_two` pools, which have their launches in common. None
+    where none has both."""
     pooled = ranking.pool_two(points, a, b, tolerance)
-    if not pooled:
-        return None
-    total = sum(each.rows for each in pooled)
-
-    def mean(ratios: Sequence[float]) -> float:
-        found = zip(ratios, pooled, strict=True)
-        return exp(sum(each.rows / total * log(ratio) for ratio, each in found))
-
-    low, high = map(mean, zip(*(each.ratio.ends for each in pooled), strict=True))
-    is_known = all(each.ratio.has_interval for each in pooled)
-    value = mean([each.ratio.value for each in pooled])
-    return Estimate(value, low, high) if is_known else Estimate(value)
+    ratios = [each.ratio for each in pooled for _ in range(each.rows)]
+    return stats.mean_ratio(ratios) if ratios else None
 
 
 def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange, ...]:
