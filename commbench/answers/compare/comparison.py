@@ -271,10 +271,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
         if not turns.are_in_turns(runs):
             effect = effect.and_that(ratio.find_wait_effect(first, second))
-        samples = None
-        if a.run and b.run:
-            samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, effect, samples, runs)
+        both = a.run and b.run and (a.run.measurements[index], b.run.measurements[other])
+        row = ratio.compare_rows(kind, first, second, tolerance, effect, both or None, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
