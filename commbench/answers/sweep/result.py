@@ -16,8 +16,8 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.compare.host import LeftOut, find_left_out, without
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.settings import Setting, short_names
-from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
-from commbench.results.files import replace_file, write_new
+from commbench.errors import RecordsError, UnavailableError, WrongResultError
+from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.units import GB, MICRO, scaled
@@ -186,10 +186,8 @@ def load_sweep(sweep: str | Path) -> SweepResult:
     found = runner.read_sweep(folder)
     rounds = runner.read_rounds(found, folder)
     if not rounds:
-        raise RecordsError(
-            f"no round of the sweep {folder} was completed",
-            f"`commbench sweep --resume {folder}` continues it",
-        )
+        why = f"no round of the sweep {folder} was completed"
+        raise RecordsError(why, f"`commbench sweep --resume {folder}` continues it")
     return make_result(found, folder, rounds)
 
 
@@ -211,11 +209,7 @@ def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> Swe
 
 def write_csv(result: SweepResult) -> None:
     """Write the rows of the frame into sweep.csv, in the sweep's folder."""
-    path = result.path / CSV
-    try:
-        replace_file(path, make_csv([COLUMNS, *result.frame_rows()]))
-    except OSError as error:
-        raise unwritable_error(path, error) from None
+    runner.write_again(result.path / CSV, make_csv([COLUMNS, *result.frame_rows()]))
 
 
 def require_correct(result: SweepResult) -> None:
@@ -224,11 +218,9 @@ def require_correct(result: SweepResult) -> None:
     for each in result.settings:
         for measurement in each.run.measurements if each.run else ():
             if measurement.status == WRONG:
-                error = WrongResultError(
-                    f"under {each.setting.name} {measurement.case.name} is wrong: "
-                    f"{measurement.reason}",
-                    "do not use this setting; the table leaves such times out",
-                )
+                what = f"under {each.setting.name} {measurement.case.name} is wrong"
+                hint = "do not use this setting; the table leaves such times out"
+                error = WrongResultError(f"{what}: {measurement.reason}", hint)
                 error.run = result
                 raise error
 
@@ -275,10 +267,8 @@ def export_tuner(points: Sequence[ranking.SweepPoint], folder: Path) -> Path:
     none, for without a number of channels the plugin would use one channel."""
     ranges = make_tuner_ranges(points)
     if not ranges:
-        raise UnavailableError(
-            "there is nothing to export: NCCL logged no selection",
-            "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise",
-        )
+        hint = "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise"
+        raise UnavailableError("there is nothing to export: NCCL logged no selection", hint)
     path, header = folder / TUNER_FILE, points[0].best.row.header
     lines = tuner_lines(ranges, header.num_nodes, header.plan.world_size)
     write_new(path, [f"{line}\n" for line in lines])
