@@ -120,10 +120,8 @@ class Comparison(Result, view="answers.compare.document"):
             for _, rows in groupby(self._judged, attrgetter("kind"))
             for found in pool_kind([*rows], self.tolerance)
         ]
-        return tuple(
-            each.among(len(self._judged) if each.rows == 1 else len(ranges), self.tolerance)
-            for each in ranges
-        )
+        rows, number = len(self._judged), len(ranges)
+        return tuple(e.among(rows if e.rows == 1 else number, self.tolerance) for e in ranges)
 
     @cached_property
     def _judged(self) -> list[ratio.ComparedRow]:
@@ -321,9 +319,8 @@ def require_two_runs(a: LoadedRun, b: LoadedRun) -> None:
     is_copy = a.run and b.run and a.run._replace(path="") == b.run._replace(path="")
     if (a.run or a) is (b.run or b) or (first == second and first.exists()) or is_copy:
         where = f"{b.path} is a copy of {a.path}" if is_copy and first != second else a.path
-        raise UsageError(
-            f"{a.name} and {b.name} are the same run: {where}", "name two different runs"
-        )
+        why = f"{a.name} and {b.name} are the same run: {where}"
+        raise UsageError(why, "name two different runs")
 
 
 def _source(run: LoadedRun) -> Path:
@@ -343,10 +340,8 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
                 modes = ",".join(found.mismatches[0][1:3])
                 sweep = f"`commbench sweep --vary cpu-mode={modes}`"
                 how = f"{sweep} measures both modes in turns; measure both in one mode"
-            raise UsageError(
-                f"{a} and {b} should not be compared: {facts}",
-                f"{how}, or add --force to compare them anyway",
-            )
+            why = f"{a} and {b} should not be compared: {facts}"
+            raise UsageError(why, f"{how}, or add --force to compare them anyway")
         if not found.rows:
             raise _nothing_common(found.a, found.b)
 

@@ -52,10 +52,8 @@ def comparison_pictures(comparisons: Sequence[Comparison], limit: float = 1.0) -
 def require_pictures(found: list[Picture]) -> list[Picture]:
     """The pictures; UnavailableError where there is none."""
     if not found:
-        raise UnavailableError(
-            "no plot: a curve needs at least two sizes that both sides have timed",
-            "measure both with the same --sizes",
-        )
+        why = "no plot: a curve needs at least two sizes that both sides have timed"
+        raise UnavailableError(why, "measure both with the same --sizes")
     return found
 
 
