@@ -221,17 +221,13 @@ _FREE = ("timing", "size_bytes", "tensors", "form", "buffers")
 def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     """The time of each call by its bytes; None for fewer than two sizes. Of several rows of one
     size the last counts."""
-    times = {
-        row.case.size_bytes // row.case.num_tensors: time.scaled(1 / row.case.num_tensors)
-        for row in rows if (time := row.known_time)
-    }  # fmt: skip
-    ordered = dict(sorted(times.items()))
-    waited = tuple(
-        row.case.size_bytes // row.case.num_tensors for row in rows if has_waited(row.queued_share)
-    )
-    if len(ordered) < 2:
+    sized = [(row.case.size_bytes // row.case.num_tensors, row) for row in rows]
+    known = {size: t.scaled(1 / r.case.num_tensors) for size, r in sized if (t := r.known_time)}
+    if len(known) < 2:
         return None
-    return TimeTable(rows[0].case.title, (*ordered,), (*ordered.values(),), None, waited)
+    sizes, times = zip(*sorted(known.items()), strict=True)
+    waited = tuple(size for size, row in sized if has_waited(row.queued_share))
+    return TimeTable(rows[0].case.title, sizes, times, None, waited)
 
 
 def find_slowdown(rows: Sequence[ResultRow], cpu_mode: str) -> Slowdown:

@@ -295,13 +295,10 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         ends = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
-        far = (
-            f"{BY_MODEL}; above the measured sizes it may be off {format_rough(error)} times (95 %)"
-        )
-        how = MEASURED if longer else far if error > 1 else BY_MODEL
-        facts += [
-            _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
-        ]  # fmt: skip
+        far = f"; above the measured sizes it may be off {format_rough(error)} times (95 %)"
+        how = MEASURED if longer else BY_MODEL + far * (error > 1)
+        twice = Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
+        facts += [_line(of_size), twice]
     return facts + _twice_the_ranks(row, time, timed, latency)
 
 
