@@ -76,14 +76,12 @@ class Measured(NamedTuple):
         """The advice on these settings, without what `commbench compare` refuses to compare."""
         runs = {e.setting: as_loaded_run(e.run, NEEDED_FACTS) for e in self.results if e.run}
         apart = {s for s, run in runs.items() if find_mismatches(runs[found.default], run)[0]}
-        ranges = tuple(
-            each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
-            if each.alternative in apart
-            else each
-            for each in found.ranges
-        )
+        ranges = [*found.ranges]
+        for at, each in enumerate(ranges):
+            if each.alternative in apart:
+                ranges[at] = each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
         crossings = (each for each in found.crossings if apart.isdisjoint(each[:2]))
-        return found._replace(ranges=ranges, crossings=(*crossings,))
+        return found._replace(ranges=(*ranges,), crossings=(*crossings,))
 
 
 def _place(header: RunHeader) -> tuple[Any, ...]:
@@ -136,13 +134,10 @@ def _measured(runs: Sequence[Run]) -> Measured:
     found = collect((setting(own), run) for own, run in zip(facts, runs, strict=True))
     plain = (s for s in found if all(value == UNSET for _, value in s.variables))
     default = next(plain, next(iter(found)))
-    order, first = sorted(found, key=lambda each: each != default), found[default][0]
-    results = tuple(
-        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)))
-        for setting in order
-        for same in [found[setting]]
-    )
-    return Measured(tuple(run.name for run in runs), first.header, results)
+    rows = {each: tuple(r for run in same for r in make_rows(run)) for each, same in found.items()}
+    order = sorted(found, key=lambda each: each != default)
+    results = tuple(SettingResult(each, found[each][-1], rows[each]) for each in order)
+    return Measured(tuple(run.name for run in runs), found[default][0].header, results)
 
 
 def _facts(header: RunHeader) -> dict[str, str]:
