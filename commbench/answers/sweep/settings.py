@@ -111,14 +111,13 @@ def make_settings(
     paths = options.get(PYTHON, ())
     pythons = dict(zip(_ends_of_paths(paths), map(find_interpreter, paths), strict=True))
     options = options | ({PYTHON: tuple(pythons)} if pythons else {})
-    named = [
-        [(name, value) for value in values]
-        for name, values in (*variables.items(), *options.items())
-    ]
-    number = len(variables)
+    of_variables, of_options = (
+        product(*([(name, value) for value in values] for name, values in given.items()))
+        for given in (variables, options)
+    )
     return tuple(
-        Setting(each[:number], each[number:], pythons.get(dict(each[number:]).get(PYTHON, ""), ""))
-        for each in product(*named)
+        Setting(own, chosen, pythons.get(dict(chosen).get(PYTHON, ""), ""))
+        for own, chosen in product(of_variables, of_options)
     )
 
 
