@@ -248,14 +248,12 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         runs = turns.find_facts(a.run, b.run)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
-    is_across = environment.are_other_machines(a, b)
+    is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)
     others = (*varied, *(a.history.differences if a.history else environment.differences(a, b)))
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
-    changes = (
-        () if is_across or turns.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
-    )
+    changes = () if is_across or in_turns else host.find_host_changes(a, b, is_alike)
     if a.history:  # on a faster host, a run is as fast as usual if it takes no longer
         changes = tuple(each for each in changes if each.ratio.value > 1)
     timed = (a.rows[index] for index in (in_a if changes else ()))
@@ -267,7 +265,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
             level = a.history.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
-        if not turns.are_in_turns(runs):
+        if not in_turns:
             effect = effect.and_that(ratio.find_wait_effect(first, second))
         both = a.run and b.run and (a.run.measurements[index], b.run.measurements[other])
         row = ratio.compare_rows(kind, first, second, tolerance, effect, both or None, runs)

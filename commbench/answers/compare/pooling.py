@@ -280,13 +280,11 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     undisturbed, _ = _pool_logs(calm, statistics.UNDISTURBED, host)
     sizes = [named_bytes(row.a) for row in rows]
     waited = sum(bool(row.waited) for row in rows)
-    verdicts = [
-        stats.UNDECIDED if waited else stats.decide(found, tolerance)
-        for found in (pooled, undisturbed)
-    ]
+    judged = (None, None) if waited else (pooled, undisturbed)
+    verdict, of_undisturbed = (stats.decide(each, tolerance) for each in judged)
     return PooledRatio(
-        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
-        undisturbed, verdicts[1] if undisturbed else "", waited,
+        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdict,
+        undisturbed, of_undisturbed if undisturbed else "", waited,
         degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide, between=between,
     )  # fmt: skip
 
