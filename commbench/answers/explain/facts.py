@@ -251,11 +251,8 @@ def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
 
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
-    timed = {
-        each.case: known
-        for each in every
-        if each.measurement.status == OK and (known := each.known_time)
-    }
+    valid = (each for each in every if each.measurement.status == OK)
+    timed = {each.case: known for each in valid if (known := each.known_time)}
     own = row.case.key("size_bytes", "count")
     waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
     alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}
