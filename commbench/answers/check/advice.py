@@ -127,7 +127,7 @@ def _after_failure(gate: GateResult) -> list[str]:
     in_turns = found and found.are_in_turns
     waited = found and causes.launches_that_waited(found)
     is_others = gate.run.header and is_imported(gate.run.header)
-    of_all = worst and worst.rule.limit.is_least and not worst.rule.smallest
+    is_least = worst and worst.rule.limit.is_least and not worst.rule.smallest
     applies = {
         "incomplete": gate.incomplete and not is_others,
         "incomplete import": gate.incomplete and is_others,
@@ -136,7 +136,7 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
         "history": history and has_value,
-        "small": worst and of_all and named_bytes(worst.case) < LATENCY_BOUND,
+        "small": worst and is_least and named_bytes(worst.case) < LATENCY_BOUND,
         "beyond": not gate.baseline and has_value,
     }
     return _texts(gate, applies)

@@ -299,8 +299,8 @@ def find_changes(
         causes = [*host_causes(*first.levels, first.ratio.value)]
         # What differs between the two runs, and between what is usual in the two segments.
         old, new = (environments[run.environment_id] for run in (before, latest))
-        levels = ([point.run for point in points] for points in first.levels)
-        usual = compare_recorded(*(usual_of(environments, runs_) for runs_ in levels))
+        both = [usual_of(environments, (point.run for point in same)) for same in first.levels]
+        usual = compare_recorded(*both)
         causes += [each for each in compare_recorded(old, new) if each in usual]
         causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
