@@ -198,11 +198,9 @@ def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> Swe
     if all(each.rounds == sweep.rounds for each in results) and results[1:]:
         left_out = find_left_out([each.run for each in results if each.run])
     if left_out:
-        kept = [without(each.run, left_out) for each in results if each.run]
-        results = tuple(
-            each._replace(run=run, rows=make_rows(run))
-            for each, run in zip(results, kept, strict=True)
-        )
+        kept = (without(each.run, left_out) for each in results if each.run)
+        both = zip(results, kept, strict=True)
+        results = tuple(each._replace(run=run, rows=make_rows(run)) for each, run in both)
     points = ranking.make_points(results, sweep.tolerance)
     return SweepResult(folder, sweep, results, points, left_out)
 

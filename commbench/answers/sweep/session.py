@@ -147,11 +147,9 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
         environments.append(tuple(variables))
         backends.append(target.backend)
     if len(options.settings) < 2:
-        raise errors.UsageError(
-            "there is only one setting: nothing to compare",
-            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
-            "('-' leaves a variable unset)",
-        )
+        hint = "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE"
+        hint += " ('-' leaves a variable unset)"
+        raise errors.UsageError("there is only one setting: nothing to compare", hint)
     return runner.Sweep(
         options.settings, tuple(arguments), tuple(environments), options.rounds,
         options.runs[0].seed, options.label or "", options.tolerance, tuple(backends),
