@@ -115,11 +115,8 @@ class Comparison(Result, view="answers.compare.document"):
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
-        ranges = [
-            found
-            for _, rows in groupby(self._judged, attrgetter("kind"))
-            for found in pool_kind([*rows], self.tolerance)
-        ]
+        kinds = groupby(self._judged, attrgetter("kind"))
+        ranges = [each for _, rows in kinds for each in pool_kind([*rows], self.tolerance)]
         rows, number = len(self._judged), len(ranges)
         return tuple(e.among(rows if e.rows == 1 else number, self.tolerance) for e in ranges)
 

@@ -313,11 +313,8 @@ def _allowance(found: Comparison) -> str:
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide, and
     for what a column says; and the rows that only one side has."""
-    concerned: dict[str, list[Any]] = stats.collect(
-        (row.reason, row.a)
-        for row in found.rows
-        if row.reason not in ("", OVERLAP) and not row.waited
-    )
+    told = (row for row in found.rows if row.reason not in ("", OVERLAP) and not row.waited)
+    concerned: dict[str, list[Any]] = stats.collect((row.reason, row.a) for row in told)
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:
