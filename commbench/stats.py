@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from math import atan, cos, exp, hypot, inf, log, pi, sin, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, geometric_mean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -145,6 +145,15 @@ def ratio(b: Estimate | None, a: Estimate | None) -> Estimate | None:
     down = hypot(_log_ratio(b.value, b.ends[0]), log(a.ends[1] / a.value))
     up = hypot(log(b.ends[1] / b.value), _log_ratio(a.value, a.ends[0]))
     return Estimate(found, _exp(log(found) - down), _exp(log(found) + up))
+
+
+def mean_ratio(ratios: Iterable[Estimate]) -> Estimate:
+    """The geometric mean of ratios, and that of the ends of their intervals: their errors do not
+    average out. Without an interval where one has none."""
+    own = [*ratios]
+    parts = zip(*((each.value, *each.ends) for each in own), strict=True)
+    value, *ends = map(geometric_mean, parts)
+    return Estimate(value, *ends) if all(each.has_interval for each in own) else Estimate(value)
 
 
 def spread(found: Estimate, *halves: float) -> Estimate:

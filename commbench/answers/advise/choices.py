@@ -58,13 +58,10 @@ def call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
     operation = OPERATIONS[case.operation]
     if name not in _templates() or (name == "flat_copy" and operation.blocks):
         return (f"# {CALL_FORMS[name].summary}",)
-    has_two = operation.torch_call.endswith(("_tensor", "_single"))
-    return fill_lines(
-        name,
-        call=operation.torch_call,
-        arguments="output, input" if has_two else "tensor",
-        tensors="output, input in pairs" if has_two else "tensor in tensors",
-    )
+    arguments, tensors = "tensor", "tensor in tensors"
+    if operation.torch_call.endswith(("_tensor", "_single")):
+        arguments, tensors = "output, input", "output, input in pairs"
+    return fill_lines(name, call=operation.torch_call, arguments=arguments, tensors=tensors)
 
 
 def own_call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
@@ -278,12 +275,9 @@ def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     by_value = stats.collect((getattr(row.case, field), row) for row in suiting)
     default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
-    return [
-        SettingResult(
-            Setting(options=((choice.option, value or TORCH),)), None, tuple(by_value[value])
-        )
-        for value in ([default, *others] if default is not None else [])
-    ]
+    values = [default, *others] if default is not None else []
+    settings = {value: Setting(options=((choice.option, value or TORCH),)) for value in values}
+    return [SettingResult(own, None, tuple(by_value[v])) for v, own in settings.items()]
 
 
 def _decide(
@@ -300,9 +294,9 @@ def _decide(
         ranges.append(each)
     ranges = [_find_slower(each, default, points, tolerance) for each in ranges]
     turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
-    crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
-    found_crossings = tuple(filter(None, crossings))
-    return ChoiceAdvice(choice, kind, default, tuple(ranges), found_crossings, tuple(points))
+    known = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
+    crossings = tuple(filter(None, known))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), crossings, tuple(points))
 
 
 def _decide_range(

@@ -318,13 +318,10 @@ def advice_picture(report: AdviceReport) -> Picture:
         hint = known or "add --params 350M --backward 120ms; more of them make more sizes"
         raise UnavailableError(f"no plot of bucket sizes: {why}", hint)
     sentences = answers([advice for advice, _ in drawable], report.question)
-    return Picture(
-        "buckets",
-        f"Backward pass over the bucket size: {report.runs[0]}",
-        " ".join(sentences),
-        [_panel(*pair) for pair in drawable],
-        sentences if len(drawable) == 1 else [],
-    )
+    title = f"Backward pass over the bucket size: {report.runs[0]}"
+    panels = [_panel(*pair) for pair in drawable]
+    shown = sentences if len(panels) == 1 else []
+    return Picture("buckets", title, " ".join(sentences), panels, shown)
 
 
 def _panel(advice: Advice, found: BucketAdvice) -> Curves:

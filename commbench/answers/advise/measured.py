@@ -76,14 +76,12 @@ class Measured(NamedTuple):
         """The advice on these settings, without what `commbench compare` refuses to compare."""
         runs = {e.setting: as_loaded_run(e.run, NEEDED_FACTS) for e in self.results if e.run}
         apart = {s for s, run in runs.items() if find_mismatches(runs[found.default], run)[0]}
-        ranges = tuple(
-            each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
-            if each.alternative in apart
-            else each
-            for each in found.ranges
-        )
+        ranges = [*found.ranges]
+        for at, each in enumerate(ranges):
+            if each.alternative in apart:
+                ranges[at] = each._replace(verdict=UNDECIDED, best=found.default, is_apart=True)
         crossings = (each for each in found.crossings if apart.isdisjoint(each[:2]))
-        return found._replace(ranges=ranges, crossings=(*crossings,))
+        return found._replace(ranges=(*ranges,), crossings=(*crossings,))
 
 
 def _place(header: RunHeader) -> tuple[Any, ...]:
@@ -136,13 +134,10 @@ def _measured(runs: Sequence[Run]) -> Measured:
     found = collect((setting(own), run) for own, run in zip(facts, runs, strict=True))
     plain = (s for s in found if all(value == UNSET for _, value in s.variables))
     default = next(plain, next(iter(found)))
-    order, first = sorted(found, key=lambda each: each != default), found[default][0]
-    results = tuple(
-        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)))
-        for setting in order
-        for same in [found[setting]]
-    )
-    return Measured(tuple(run.name for run in runs), first.header, results)
+    rows = {each: tuple(r for run in same for r in make_rows(run)) for each, same in found.items()}
+    order = sorted(found, key=lambda each: each != default)
+    results = tuple(SettingResult(each, found[each][-1], rows[each]) for each in order)
+    return Measured(tuple(run.name for run in runs), found[default][0].header, results)
 
 
 def _facts(header: RunHeader) -> dict[str, str]:
@@ -221,17 +216,13 @@ _FREE = ("timing", "size_bytes", "tensors", "form", "buffers")
 def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     """The time of each call by its bytes; None for fewer than two sizes. Of several rows of one
     size the last counts."""
-    times = {
-        row.case.size_bytes // row.case.num_tensors: time.scaled(1 / row.case.num_tensors)
-        for row in rows if (time := row.known_time)
-    }  # fmt: skip
-    ordered = dict(sorted(times.items()))
-    waited = tuple(
-        row.case.size_bytes // row.case.num_tensors for row in rows if has_waited(row.queued_share)
-    )
-    if len(ordered) < 2:
+    sized = [(row.case.size_bytes // row.case.num_tensors, row) for row in rows]
+    known = {size: t.scaled(1 / r.case.num_tensors) for size, r in sized if (t := r.known_time)}
+    if len(known) < 2:
         return None
-    return TimeTable(rows[0].case.title, (*ordered,), (*ordered.values(),), None, waited)
+    sizes, times = zip(*sorted(known.items()), strict=True)
+    waited = tuple(size for size, row in sized if has_waited(row.queued_share))
+    return TimeTable(rows[0].case.title, sizes, times, None, waited)
 
 
 def find_slowdown(rows: Sequence[ResultRow], cpu_mode: str) -> Slowdown:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import ceil, log
 from typing import Any, NamedTuple
 
@@ -167,11 +167,11 @@ class Slowdown(NamedTuple):
     @property
     def times(self) -> tuple[Estimate, Estimate]:
         """How many times as long a computation and a call take then, 1 or more."""
-        work, calls = (
-            each.map(lambda more: max(1.0, 1 + more))
-            for each in (self.computation, self.communication)
-        )
-        return work, calls
+
+        def times_as_long(more: float) -> float:
+            return max(1.0, 1 + more)
+
+        return self.computation.map(times_as_long), self.communication.map(times_as_long)
 
     def draw(self) -> tuple[Array, Array]:
         """The same for each replicate; the first one has the values."""
@@ -324,13 +324,13 @@ def find_buckets(
 
 def _around(curve: Sequence[BucketTime], best: BucketTime, tolerance: float) -> list[BucketTime]:
     """The points next to the best one that are at most `tolerance` longer, without a gap."""
-    limit = best.time_s.value * (1 + tolerance)
-    first = last = curve.index(best)
-    while first > 0 and curve[first - 1].time_s.value <= limit:
-        first -= 1
-    while last + 1 < len(curve) and curve[last + 1].time_s.value <= limit:
-        last += 1
-    return list(curve[first : last + 1])
+
+    def is_good(point: BucketTime) -> bool:
+        return point.time_s.value <= best.time_s.value * (1 + tolerance)
+
+    at = curve.index(best)
+    before = [*takewhile(is_good, reversed(curve[:at]))]
+    return [*reversed(before), best, *takewhile(is_good, curve[at + 1 :])]
 
 
 def bucket_sizes(table: TimeTable, step: Step) -> list[int]:

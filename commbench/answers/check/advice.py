@@ -12,16 +12,8 @@ from shlex import quote
 from commbench.analysis.clearer import clearer
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.row_names import named_bytes
-from commbench.answers.check.gate import (
-    NO_BANDWIDTH,
-    NO_VERDICT,
-    UNCHECKED,
-    GateResult,
-    Judge,
-    RowCheck,
-    RuleResult,
-    find_ranges,
-)
+from commbench.answers.check import gate as judging
+from commbench.answers.check.gate import GateResult, Judge, RowCheck, RuleResult, find_ranges
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
@@ -48,27 +40,26 @@ def advice(gate: GateResult) -> list[str]:
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
     header = None if header and is_imported(header) else header
-    blocking = [check for check in checks if check.effect == NO_VERDICT]
+    blocking = [check for check in checks if check.effect == judging.NO_VERDICT]
     history = gate.baseline and gate.baseline.history
     absent = history.absent if history else ""
     undecided = [c for c in checks if c.outcome in OPEN and c.effect != PASS]
-    close = [c for c in undecided if c.reason == CLOSE]
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith((WAITED, CLOSE)))]
     are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
-    applies = {
+    applies: dict[str, object] = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
-        "clearer": bool(noisy) or any(c.without_host for c in undecided),
+        "clearer": noisy or any(c.without_host for c in undecided),
         "passing": passing is not None,
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
-        "close": bool(close),
+        "close": any(c.reason == CLOSE for c in undecided),
         "together": any(c.is_beyond for c in noisy),
-        "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
+        "unchecked": any(c.reason.startswith(judging.UNCHECKED) for c in checks),
         "too few runs": are_few,
         "some waited": are_few
         and (WAITED_TOO in absent or any(has_waited(r.queued_share) for r in gate.run.rows)),
         "unmatched": any(c.outcome == NOT_MEASURED and c.reason != absent for c in blocking),
-        "no row": any({c.reason for c in r.checks} <= {NO_BANDWIDTH} for r in found),
+        "no row": any({c.reason for c in r.checks} <= {judging.NO_BANDWIDTH} for r in found),
         "faster": gate.outcome == PASS and _is_faster(gate),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
@@ -129,34 +120,30 @@ def _is_faster(gate: GateResult) -> bool:
 def _after_failure(gate: GateResult) -> list[str]:
     """What to look at, and what measures again or compares."""
     failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
-    valued, worst = [check for check in failed if check.estimate], gate.worst
     history, found = gate.baseline and gate.baseline.history, gate.comparison
-    is_slower = bool(found and not history and worst and worst.estimate)
-    in_turns = bool(found and found.are_in_turns)
-    waited = bool(found and causes.launches_that_waited(found))
-    of_level = bool(history and worst and worst.estimate)
-    is_others = bool(gate.run.header and is_imported(gate.run.header))
+    worst = gate.worst
+    has_value = worst and worst.estimate
+    is_slower = found and not history and has_value
+    in_turns = found and found.are_in_turns
+    waited = found and causes.launches_that_waited(found)
+    is_others = gate.run.header and is_imported(gate.run.header)
+    is_least = worst and worst.rule.limit.is_least and not worst.rule.smallest
     applies = {
-        "incomplete": bool(gate.incomplete) and not is_others,
-        "incomplete import": bool(gate.incomplete) and is_others,
-        "invalid": len(valued) < len(failed),
+        "incomplete": gate.incomplete and not is_others,
+        "incomplete import": gate.incomplete and is_others,
+        "invalid": not all(check.estimate for check in failed),
         "slower": is_slower and not in_turns,
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
-        "history": of_level,
-        "small": bool(
-            worst
-            and worst.rule.limit.is_least
-            and not worst.rule.smallest
-            and named_bytes(worst.case) < LATENCY_BOUND
-        ),
-        "beyond": bool(not gate.baseline and worst and worst.estimate),
+        "history": history and has_value,
+        "small": worst and is_least and named_bytes(worst.case) < LATENCY_BOUND,
+        "beyond": not gate.baseline and has_value,
     }
     return _texts(gate, applies)
 
 
 def _texts(
-    gate: GateResult, applies: Mapping[str, bool], again: str = "", passing: int | None = None
+    gate: GateResult, applies: Mapping[str, object], again: str = "", passing: int | None = None
 ) -> list[str]:
     """The texts that apply."""
     texts = read_sections(Path(__file__).with_suffix(".txt"))
@@ -178,19 +165,15 @@ def _texts(
         differs = "What differs between them is below."
         cause = "Then measure again without what differs: that shows whether it is the cause."
     blanks = {
-        "clearer": again, "passing": passing, "waited": _waited(gate), "base": base,
-        "run": run, "worst": case and case.name, "of_worst": of_worst,
+        "clearer": again, "passing": passing, "base": base, "run": run,
+        "waited": waited_hint(each.header for each in gate.runs if not each.history),
+        "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
         "differs": differs, "cause": cause,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
-
-
-def _waited(gate: GateResult) -> str:
-    """What lets ranks wait less, by the headers of the runs; a history has none."""
-    return waited_hint(each.header for each in gate.runs if not each.history)
 
 
 def _db(gate: GateResult) -> str:

@@ -15,7 +15,7 @@ from commbench.analysis.diagnostics import WAITED, WAITED_SENTENCE, waited_sente
 from commbench.analysis.load import distinct_names
 from commbench.answers.check.advice import advice
 from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
-from commbench.answers.check.rules import Limit, unmatched
+from commbench.answers.check.rules import unmatched
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
@@ -157,9 +157,9 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
     rule does not."""
     first = next(iter(checks))
     limit, of = first.rule.limit, lambda check: check if check.estimate else None
-    value, interval = _units(limit)
+    value, interval = map(_of_check, (limit.unit, limit.interval))
     columns = [
-        cells.Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, cells.BYTES),
+        cells.SIZE,
         cells.Column(limit.heading, of, value),
         cells.Column("95 %\ninterval", of, interval),
         cells.Column("interval with\nits range", attrgetter("with_range"), limit.interval),
@@ -177,17 +177,14 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
     )
 
 
-def _units(limit: Limit) -> list[cells.Unit]:
-    """How the value of a RowCheck is written, and its interval: what fails, for being beyond the
+def _of_check(unit: cells.Unit) -> cells.Unit:
+    """How the value of a RowCheck is written, or its interval: what fails, for being beyond the
     limit, does not read as the limit."""
 
-    def of(unit: cells.Unit) -> cells.Unit:
-        def write(check: RowCheck) -> str:
-            return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
+    def write(check: RowCheck) -> str:
+        return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
 
-        return unit._replace(write=write)
-
-    return [of(limit.unit), of(limit.interval)]
+    return unit._replace(write=write)
 
 
 def _furthest(checks: Collection[RowCheck]) -> list[RowCheck]:
@@ -251,7 +248,7 @@ def finding(check: RowCheck) -> str:
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
-    value, interval = (unit.write(check) for unit in _units(limit))
+    value, interval = (_of_check(unit).write(check) for unit in (limit.unit, limit.interval))
     if value == cells.TOO_NOISY:
         return f"is {cells.TOO_NOISY_TO_COMPARE}"
     found = limit.sentence.format(cells.with_interval(value, interval))

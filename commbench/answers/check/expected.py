@@ -118,32 +118,25 @@ def expectation_rules(
             where = "this CPU" if is_cpu else "this hardware"
             nothing = f"no published figures for {run.header.plan.backend} on {where}"
     elif hardware is None:
-        raise RecordsError(
-            f"{run.path} does not say what hardware it was measured on",
-            "name it: --expect h100; or give the run folder with its run.jsonl",
-        )
+        why = f"{run.path} does not say what hardware it was measured on"
+        hint = "name it: --expect h100; or give the run folder with its run.jsonl"
+        raise RecordsError(why, hint)
     nics = hardware and hardware.fabric.nics
     what = " with ".join(filter(None, (gpu and gpu.what, nics and nics.name)))
     what = f" of {what}" if what else ""
-    least = LIMITS["min_busbw"]._replace(
-        name="expected_busbw",
-        words=partial(_bandwidth_words, f"bus bandwidth at least {{}} GB/s, as expected{what}"),
-    )
-    most = LIMITS["min_busbw"]._replace(
-        name="possible_busbw",
-        words=partial(_bandwidth_words, "the links allow at most {} GB/s"),
-        is_least=False,
-    )
     below = f"at most {format_share(tolerance)} below the lowest figure of others"
-    names = {
-        least: f"bus bandwidth as expected{what}: {below}",
-        most: f"bus bandwidth that the links{what} allow",
+    as_expected = f"bus bandwidth at least {{}} GB/s, as expected{what}"
+    possible = "the links allow at most {} GB/s"
+    kinds = {
+        f"bus bandwidth as expected{what}: {below}": ("expected_busbw", as_expected, True),
+        f"bus bandwidth that the links{what} allow": ("possible_busbw", possible, False),
     }
-    limit = partial(_hardware_limit, hardware, tolerance, nothing)
-    return [
-        Rule(kind, 0.0, of_row=partial(limit, kind.is_least), name=name)
-        for kind, name in names.items()
-    ]
+    rules, of_row = [], partial(_hardware_limit, hardware, tolerance, nothing)
+    for title, (name, text, is_least) in kinds.items():
+        words = partial(_bandwidth_words, text)
+        limit = LIMITS["min_busbw"]._replace(name=name, words=words, is_least=is_least)
+        rules.append(Rule(limit, 0.0, of_row=partial(of_row, is_least), name=title))
+    return rules
 
 
 def call_of(row: Any, hardware: Hardware) -> bound.Call | None:

@@ -188,10 +188,8 @@ def select_rules(
     if has_baseline and not any(rule.limit.needs_baseline for rule in rules):
         rules.append(parse_rule("max_slowdown", DEFAULT_SLOWDOWN))
     if not rules and not has_others:
-        raise UsageError(
-            "there is no rule to check",
-            "give one: --against BASELINE, --min-busbw, --max-time, --expect or --rules",
-        )
+        hint = "give one: --against BASELINE, --min-busbw, --max-time, --expect or --rules"
+        raise UsageError("there is no rule to check", hint)
     return rules
 
 
@@ -266,10 +264,8 @@ def available(rule: Rule, rows: Sequence[Any]) -> str:
 
 def unmatched(rule: Rule, run: Any) -> UsageError:
     """The error for a rule that matches no row of a run."""
-    return UsageError(
-        f"no row of {run.name} matches the rule {rule.title!r}",
-        f"the run has {available(rule, run.rows)}",
-    )
+    why = f"no row of {run.name} matches the rule {rule.title!r}"
+    return UsageError(why, f"the run has {available(rule, run.rows)}")
 
 
 def as_text(key: str, value: Any) -> str:
@@ -332,8 +328,6 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         values: dict[str, Any] = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
-        raise UsageError(
-            f"{path} is not valid TOML: {error}",
-            'a rule is [[rule]], then a line such as max_slowdown = "10%", with the quotes',
-        ) from None
+        hint = 'a rule is [[rule]], then a line such as max_slowdown = "10%", with the quotes'
+        raise UsageError(f"{path} is not valid TOML: {error}", hint) from None
     return values

@@ -115,15 +115,10 @@ class Comparison(Result, view="answers.compare.document"):
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
-        ranges = [
-            found
-            for _, rows in groupby(self._judged, attrgetter("kind"))
-            for found in pool_kind([*rows], self.tolerance)
-        ]
-        return tuple(
-            each.among(len(self._judged) if each.rows == 1 else len(ranges), self.tolerance)
-            for each in ranges
-        )
+        kinds = groupby(self._judged, attrgetter("kind"))
+        ranges = [each for _, rows in kinds for each in pool_kind([*rows], self.tolerance)]
+        rows, number = len(self._judged), len(ranges)
+        return tuple(e.among(rows if e.rows == 1 else number, self.tolerance) for e in ranges)
 
     @cached_property
     def _judged(self) -> list[ratio.ComparedRow]:
@@ -250,14 +245,12 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         runs = turns.find_facts(a.run, b.run)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
-    is_across = environment.are_other_machines(a, b)
+    is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)
     others = (*varied, *(a.history.differences if a.history else environment.differences(a, b)))
     is_alike = not found and all(each.name != environment.CORES for each in others)
     rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
-    changes = (
-        () if is_across or turns.are_in_turns(runs) else host.find_host_changes(a, b, is_alike)
-    )
+    changes = () if is_across or in_turns else host.find_host_changes(a, b, is_alike)
     if a.history:  # on a faster host, a run is as fast as usual if it takes no longer
         changes = tuple(each for each in changes if each.ratio.value > 1)
     timed = (a.rows[index] for index in (in_a if changes else ()))
@@ -269,12 +262,10 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
             level = a.history.levels[first.case.key()]
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
-        if not turns.are_in_turns(runs):
+        if not in_turns:
             effect = effect.and_that(ratio.find_wait_effect(first, second))
-        samples = None
-        if a.run and b.run:
-            samples = a.run.measurements[index], b.run.measurements[other]
-        row = ratio.compare_rows(kind, first, second, tolerance, effect, samples, runs)
+        both = a.run and b.run and (a.run.measurements[index], b.run.measurements[other])
+        row = ratio.compare_rows(kind, first, second, tolerance, effect, both or None, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
@@ -323,9 +314,8 @@ def require_two_runs(a: LoadedRun, b: LoadedRun) -> None:
     is_copy = a.run and b.run and a.run._replace(path="") == b.run._replace(path="")
     if (a.run or a) is (b.run or b) or (first == second and first.exists()) or is_copy:
         where = f"{b.path} is a copy of {a.path}" if is_copy and first != second else a.path
-        raise UsageError(
-            f"{a.name} and {b.name} are the same run: {where}", "name two different runs"
-        )
+        why = f"{a.name} and {b.name} are the same run: {where}"
+        raise UsageError(why, "name two different runs")
 
 
 def _source(run: LoadedRun) -> Path:
@@ -345,10 +335,8 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
                 modes = ",".join(found.mismatches[0][1:3])
                 sweep = f"`commbench sweep --vary cpu-mode={modes}`"
                 how = f"{sweep} measures both modes in turns; measure both in one mode"
-            raise UsageError(
-                f"{a} and {b} should not be compared: {facts}",
-                f"{how}, or add --force to compare them anyway",
-            )
+            why = f"{a} and {b} should not be compared: {facts}"
+            raise UsageError(why, f"{how}, or add --force to compare them anyway")
         if not found.rows:
             raise _nothing_common(found.a, found.b)
 

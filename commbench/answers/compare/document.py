@@ -48,26 +48,24 @@ class Comparisons(NamedTuple):
 def document(found: Comparison | Comparisons) -> doc.Document:
     """One comparison, or several with the same run A."""
     comparisons = [found] if isinstance(found, Comparison) else found.comparisons
-    first, *names = distinct_names([comparisons[0].a, *(each.b for each in comparisons)])
+    runs = [comparisons[0].a, *(each.b for each in comparisons)]
+    first, *names = distinct_names(runs)
+    titles = [f"{name} (B) compared with {first} (A)" for name in names]
+    found_in = run_notes.run_warnings(runs, lambda case: any(c.covers(case) for c in comparisons))
+    warnings = run_notes.warnings_section(found_in)
     if len(comparisons) == 1:
         (only,) = comparisons
-        title = f"{names[0]} (B) compared with {first} (A)"
-        answer = _answer(only)
-        warnings = run_notes.run_warnings([only.a, only.b], only.covers)
-        blocks = [run_notes.warnings_section(warnings), *_blocks(only)]
-        return doc.Document(title, (), answer, blocks, verdict=len(known_causes(only)))
-    sections: list[doc.Block] = [
-        doc.Section(
-            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]
-        )
-        for name, each in zip(names, comparisons, strict=True)
+        blocks = [warnings, *_blocks(only)]
+        verdict = len(known_causes(only))
+        return doc.Document(titles[0], (), _answer(only), blocks, verdict=verdict)
+    sections = [
+        doc.Section(title, [doc.Items(_answer(each)), *_blocks(each)])
+        for title, each in zip(titles, comparisons, strict=True)
     ]
     parts = zip(names, map(_counts, comparisons), strict=True)
     summary = [f"{name} against {first}: {part}." for name, part in parts]
-    runs = [comparisons[0].a, *(each.b for each in comparisons)]
-    warnings = run_notes.run_warnings(runs, lambda case: any(c.covers(case) for c in comparisons))
-    sections.insert(0, run_notes.warnings_section(warnings))
-    return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
+    title = f"{join_words(names)} against {first}"
+    return doc.Document(title, (), summary, [warnings, *sections])
 
 
 def _answer(found: Comparison) -> list[str]:
@@ -315,11 +313,8 @@ def _allowance(found: Comparison) -> str:
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide, and
     for what a column says; and the rows that only one side has."""
-    concerned: dict[str, list[Any]] = stats.collect(
-        (row.reason, row.a)
-        for row in found.rows
-        if row.reason not in ("", OVERLAP) and not row.waited
-    )
+    told = (row for row in found.rows if row.reason not in ("", OVERLAP) and not row.waited)
+    concerned: dict[str, list[Any]] = stats.collect((row.reason, row.a) for row in told)
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:

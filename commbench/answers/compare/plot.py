@@ -52,10 +52,8 @@ def comparison_pictures(comparisons: Sequence[Comparison], limit: float = 1.0) -
 def require_pictures(found: list[Picture]) -> list[Picture]:
     """The pictures; UnavailableError where there is none."""
     if not found:
-        raise UnavailableError(
-            "no plot: a curve needs at least two sizes that both sides have timed",
-            "measure both with the same --sizes",
-        )
+        why = "no plot: a curve needs at least two sizes that both sides have timed"
+        raise UnavailableError(why, "measure both with the same --sizes")
     return found
 
 
@@ -74,14 +72,10 @@ def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
         times_of_a |= {size: time for size, time, _ in times if time}
         waited = [(row.a.size_bytes, waited_sides(row.a, row.b, row.in_turns)) for row in rows]
         hollow |= {size for size, sides in waited if "A" in sides}
-        others.append(
-            Side(
-                name,
-                [(size, time) for size, _, time in times if time],
-                [(row.a.size_bytes, row.ratio) for row in rows if row.ratio],
-                {size for size, sides in waited if "B" in sides},
-            )
-        )
+        ratios = [(row.a.size_bytes, row.ratio) for row in rows if row.ratio]
+        hollow_of_b = {size for size, sides in waited if "B" in sides}
+        times_of_b = [(size, time) for size, _, time in times if time]
+        others.append(Side(name, times_of_b, ratios, hollow_of_b))
     return [Side(first, sorted(times_of_a.items()), (), hollow), *(s for s in others if s.times)]
 
 

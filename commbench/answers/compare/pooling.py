@@ -41,20 +41,8 @@ from commbench.analysis import statistics
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import format_range, named_bytes
 from commbench.analysis.statistics import Z
-from commbench.answers.compare.ratio import (
-    APART,
-    HOST,
-    NO_EFFECT,
-    UNUSUAL_RATIO,
-    ComparedRow,
-    HostEffect,
-    find_ratio,
-    half_of_launches,
-    logs_in_turns,
-    pair_launches,
-    usual_ratio_spread,
-    widen,
-)
+from commbench.answers.compare import ratio as of_rows
+from commbench.answers.compare.ratio import NO_EFFECT, ComparedRow, HostEffect
 from commbench.stats import Estimate
 from commbench.views import cells
 from commbench.views.formats import fields_of
@@ -145,11 +133,11 @@ class PooledRatio(NamedTuple):
             return f"{WAITED}{which}"
         if self.without_host:
             alone = cells.ratio_with_interval_text(self.host.without(self.ratio))
-            return HOST.format(f"{alone}: {self.without_host}")
+            return of_rows.HOST.format(f"{alone}: {self.without_host}")
         if self.ratio.is_unknown and self.verdict == stats.UNDECIDED:
             return cells.TOO_NOISY_TO_COMPARE
         if self.others == 1:
-            return APART
+            return of_rows.APART
         which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
         return f"beyond the tolerance, but not for {which}" if self.others else ""
 
@@ -237,7 +225,7 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
         value, variance = log(row.ratio.value) if row.ratio else 0.0, 0.0
         if found:
             value, variance = found.value, found.variance
-        change, own = abs(value - mean), logs_in_turns(row)
+        change, own = abs(value - mean), of_rows.logs_in_turns(row)
         unsure = _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
         if own and turns:  # what a turn does to all rows does not hide that they differ
             unsure = _unsure_in_turns(row, [*map(sub, own, turns)])
@@ -262,14 +250,15 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
 def _unsure_in_turns(row: ComparedRow, differences: Sequence[float]) -> float:
     """_CHANGE_SIGMA standard errors of the mean of these differences of two log ratios by turn, by
     Student's t."""
-    half = statistics.launch_half_width(differences, usual_ratio_spread(row), UNUSUAL_RATIO)
+    usual = of_rows.usual_ratio_spread(row)
+    half = statistics.launch_half_width(differences, usual, of_rows.UNUSUAL_RATIO)
     quantiles = (stats.student_quantile(sigma, row.degrees) for sigma in (_CHANGE_SIGMA, Z))
     return half * next(quantiles) / next(quantiles)
 
 
 def _log_ratio(row: ComparedRow, fraction: float = 0.5) -> _LogRatio | None:
     """The ratio of this quantile of a row's times; None where it has no finite interval."""
-    found = find_ratio(row, fraction)
+    found = of_rows.find_ratio(row, fraction)
     if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
         return None
     value, low, high = map(log, (found.value, *found.ends))
@@ -291,13 +280,11 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     undisturbed, _ = _pool_logs(calm, statistics.UNDISTURBED, host)
     sizes = [named_bytes(row.a) for row in rows]
     waited = sum(bool(row.waited) for row in rows)
-    verdicts = [
-        stats.UNDECIDED if waited else stats.decide(found, tolerance)
-        for found in (pooled, undisturbed)
-    ]
+    judged = (None, None) if waited else (pooled, undisturbed)
+    verdict, of_undisturbed = (stats.decide(each, tolerance) for each in judged)
     return PooledRatio(
-        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
-        undisturbed, verdicts[1] if undisturbed else "", waited,
+        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdict,
+        undisturbed, of_undisturbed if undisturbed else "", waited,
         degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide, between=between,
     )  # fmt: skip
 
@@ -314,8 +301,8 @@ def _pool_logs(
     if len(found) > 1:
         logs, variances = [e.value for e in found], [e.variance for e in found]
         weights, value, half, between = random_effects(logs, variances)
-    together = pair_launches(rows, fraction, weights)
-    halves = [half_of_launches(rows, n, fraction, weights) for n in (0, 1) if not together]
+    together = of_rows.pair_launches(rows, fraction, weights)
+    halves = [of_rows.half_of_launches(rows, n, fraction, weights) for n in (0, 1) if not together]
     if len(found) > 1:
         of_launches = [each for each, _ in halves]
         if together:
@@ -324,7 +311,7 @@ def _pool_logs(
         low = max(value - half, min(e.low for e in found))
         high = min(value + half, max(e.high for e in found))
     pooled = Estimate(exp(value), exp(low), exp(high))
-    return widen(rows, pooled, fraction, host, halves), between
+    return of_rows.widen(rows, pooled, fraction, host, halves), between
 
 
 def random_effects(
@@ -332,17 +319,17 @@ def random_effects(
 ) -> tuple[list[float], float, float, float]:
     """The weights (their sum is 1), the pooled value, half its 95 % interval, and tau^2, of two or
     more values with their variances, by the formulas above."""
-    degrees = len(values) - 1
-    weights = [1 / variance for variance in variances]
-    total = sum(weights)
-    mean = sum(map(mul, weights, values)) / total
-    heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
-    spread = total - sum(w * w for w in weights) / total
+
+    def pool(between: float) -> tuple[list[float], float, float, float]:
+        """The weights, their sum, the weighted mean, and the sum of squares about it."""
+        weights = [1 / (variance + between) for variance in variances]
+        mean = sum(map(mul, weights, values)) / sum(weights)
+        squares = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+        return weights, sum(weights), mean, squares
+
+    weights, total, _, heterogeneity = pool(0.0)
+    degrees, spread = len(values) - 1, total - sum(w * w for w in weights) / total
     tau2 = max(0.0, (heterogeneity - degrees) / spread) if spread > 0 else 0.0
-    if tau2:
-        weights = [1 / (variance + tau2) for variance in variances]
-        total = sum(weights)
-        mean = sum(map(mul, weights, values)) / total
-        heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
+    weights, total, mean, heterogeneity = pool(tau2)
     half = stats.student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
     return [weight / total for weight in weights], mean, half, tau2

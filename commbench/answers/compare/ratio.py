@@ -153,11 +153,9 @@ class ComparedRow(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
         sides = {"a": side_json(self.a), "b": side_json(self.b)}
-        found = fields_of(self, without=_NOT_SAID)
+        unsaid = ("kind", "a", "b", "samples", "host", "runs", "level")
+        found = fields_of(self, without=unsaid)
         return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
-
-
-_NOT_SAID = ("kind", "a", "b", "samples", "host", "runs", "level")
 
 
 def case_json(row: Any) -> dict[str, Any]:

@@ -187,11 +187,8 @@ def compare_mode(
 
 def _launches(trials: Sequence[Trial], mode: str, sizes: tuple[int, ...]) -> list[list[SizeResult]]:
     """The points of these sizes, for each launch of a mode that has all of them."""
-    own = [
-        [point for point in trial.points if point.size_bytes in sizes and point.time_s > 0]
-        for trial in trials
-        if trial.mode == mode
-    ]
+    tried = (trial.points for trial in trials if trial.mode == mode)
+    own = ([p for p in points if p.size_bytes in sizes and p.time_s > 0] for points in tried)
     return [points for points in own if len(points) == len(sizes)]
 
 

@@ -29,13 +29,8 @@ def document(report: DoctorReport) -> Document:
     """The problems first, each with what to do, and what they rest on."""
     is_judged = report.trials and not (report.ended or report.unjudged)
     tone = BAD if report.findings else GOOD if is_judged else ""
-    return Document(
-        "What disturbs measurements on this host",
-        (),
-        [*_answer(report)],
-        [*_rates(report), *_modes(report), *_facts(report)],
-        tone,
-    )
+    blocks = [*_rates(report), *_modes(report), *_facts(report)]
+    return Document("What disturbs measurements on this host", (), [*_answer(report)], blocks, tone)
 
 
 def _answer(report: DoctorReport) -> Iterator[str]:

@@ -140,10 +140,8 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
             if "/" in what or what.endswith(".jsonl") or run_folder.find_sweep(what):
                 raise
         guess = "".join(error.hint.rpartition("? ")[:2])
-        raise UsageError(
-            f"{what!r} is neither an operation nor a run",
-            f"{guess}`commbench ops` and `commbench list` name them",
-        ) from None
+        why = f"{what!r} is neither an operation nor a run"
+        raise UsageError(why, f"{guess}`commbench ops` and `commbench list` name them") from None
 
 
 def _quoted_row(

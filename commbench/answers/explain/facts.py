@@ -251,11 +251,8 @@ def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
 
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
-    timed = {
-        each.case: known
-        for each in every
-        if each.measurement.status == OK and (known := each.known_time)
-    }
+    valid = (each for each in every if each.measurement.status == OK)
+    timed = {each.case: known for each in valid if (known := each.known_time)}
     own = row.case.key("size_bytes", "count")
     waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
     alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}
@@ -295,13 +292,10 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         ends = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
-        far = (
-            f"{BY_MODEL}; above the measured sizes it may be off {format_rough(error)} times (95 %)"
-        )
-        how = MEASURED if longer else far if error > 1 else BY_MODEL
-        facts += [
-            _line(of_size), Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
-        ]  # fmt: skip
+        far = f"; above the measured sizes it may be off {format_rough(error)} times (95 %)"
+        how = MEASURED if longer else BY_MODEL + far * (error > 1)
+        twice = Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
+        facts += [_line(of_size), twice]
     return facts + _twice_the_ranks(row, time, timed, latency)
 
 

@@ -4,7 +4,6 @@ are missing; the same as JSON, as JUnit XML and as lists of names; and a strip p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
@@ -133,18 +132,14 @@ def _told(node: Node) -> str:
     slow = node.slowdown
     if node.reasons or not slow:
         return f"{node.name}: {'; '.join(node.reasons)}"
-    return f"{node.name} is {_times(slow, ' as its peers')} in {node.where}"
-
-
-def _times(slowdown: Estimate, whom: str = "") -> str:
-    """`1.21 times as slow as its peers (1.18 … 1.24)`."""
-    return cells.times_text(slowdown, f"as slow{whom}")
+    return f"{node.name} is {cells.times_text(slow, 'as slow as its peers')} in {node.where}"
 
 
 def evidence_lines(node: Node) -> list[str]:
     """Where a node is slow and by how much, in what it differs from its peers, and the warnings of
     its run."""
-    found = [f"{each.name}: {_times(each.slowdown)}" for each in node.evidence[:MOST_RANGES]]
+    slow = ((each.name, each.slowdown) for each in node.evidence[:MOST_RANGES])
+    found = [f"{name}: {cells.times_text(slowdown, 'as slow')}" for name, slowdown in slow]
     more = sum(each.rows for each in node.evidence[MOST_RANGES:])
     found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
     found += since_lines(node.past) if node.past else []
@@ -163,8 +158,8 @@ def since_lines(past: Past) -> list[str]:
             return [f"{known}; a step needs {FEWEST}"]
         return [f"{known} since {past.trend.moment(runs[0])} UTC, and no step up in these cases"]
     return [
-        f"{rows_of(change, past.trend)}: {_times(change.ratio, ' as before')} since "
-        f"{past.trend.moment(change.run)} UTC; {causes_text(change)}"
+        f"{rows_of(change, past.trend)}: {cells.times_text(change.ratio, 'as slow as before')} "
+        f"since {past.trend.moment(change.run)} UTC; {causes_text(change)}"
         for change in past.changes[:MOST_CHANGES]
     ]
 
@@ -238,7 +233,7 @@ def fleet_pictures(fleet: FleetResult) -> list[Picture]:
 def _strips(nodes: Sequence[Node], group: Group) -> Curves:
     """A panel. The axis is logarithmic, so the places of nodes are equal ratios."""
     nodes = sorted(nodes, key=lambda node: (-fmean(map(log, node.ratios)), node.name))
-    step = 1 / len(nodes)
+    step, last = 1 / len(nodes), len(nodes) - 1
     series = [
         Series(
             word, look,
@@ -248,14 +243,13 @@ def _strips(nodes: Sequence[Node], group: Group) -> Curves:
         for verdict, (word, look) in _LOOKS.items()
         if any(node.verdict == verdict for node in nodes)
     ]  # fmt: skip
-    across = Axis(partial(_name_at, tuple(node.name for node in nodes)), "node")
+
+    def name_at(place: float) -> str:
+        return nodes[min(last, max(0, round(log(place) * len(nodes))))].name
+
     heading = f"{len(nodes)} nodes on {_hardware(group)}"
     level = Mark(Look("#222222", dashes=(), width=0.8), 1.0, text="")
-    return Curves(heading, series, RATIOS, across, [level], 3.2)
-
-
-def _name_at(names: Sequence[str], place: float) -> str:
-    return names[min(len(names) - 1, max(0, round(log(place) * len(names))))]
+    return Curves(heading, series, RATIOS, Axis(name_at, "node"), [level], 3.2)
 
 
 # Files.

@@ -7,7 +7,7 @@ and CPU mode. `slow_nodes` has the statistics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import exp, hypot, isfinite, log, log1p, nan
@@ -221,7 +221,7 @@ class _GroupJudge:
         self.spread: float | None = None
         self.least: float | None = None
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> Iterator[Node]:
         """The verdict about each node."""
         found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
         judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
@@ -238,15 +238,13 @@ class _GroupJudge:
             reaches = [_pool(every, zeros, own, self._scores).ends[1] for own in errors]
             self.least = max(self._scores.least, self._tolerance, median(reaches) - 1)
             why = "it has a time in less than half of the cases"
-        nodes = []
         for at, one in enumerate(self._members):
-            wrong = _wrong(one.run) if one.run else []
-            verdict = DRAIN if wrong else AGAIN
-            node = Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run)
             if self.spread is not None and at in judged:
-                node = self._judge(one, judged.index(at))
-            nodes.append(node)
-        return nodes
+                yield self._judge(one, judged.index(at))
+            else:
+                wrong = _wrong(one.run) if one.run else []
+                verdict = DRAIN if wrong else AGAIN
+                yield Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run)
 
     def _judge(self, one: NodeRun, at: int) -> Node:
         assert one.run

@@ -21,17 +21,10 @@ from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.statistics import Z, median
 from commbench.answers.compare.turns import SURE_TURNS
+from commbench.answers.history import history as trends
 from commbench.answers.history import records, steps
 from commbench.answers.history.causes import usual_of
-from commbench.answers.history.history import (
-    TOLERANCE,
-    Change,
-    alpha_of_each,
-    causes_text,
-    find_changes,
-    fit_series,
-    fit_with_return,
-)
+from commbench.answers.history.history import TOLERANCE, Change
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
@@ -120,7 +113,7 @@ def find_baseline(
     rows, levels, slower = [], {}, []
     of_rows: list[HistoryRun] = []
     few: list[Series] = []
-    alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
+    alpha = trends.alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
@@ -143,7 +136,7 @@ def find_baseline(
             slower.append((each.case, later, now / level.time))
     notes = []
     if slower:
-        changes = find_changes(fit_series(series), environments)
+        changes = trends.find_changes(trends.fit_series(series), environments)
         notes.append(_slower_note(slower, [row.case for row in run.rows], path, changes))
     own = str(run.path.absolute())
     if any(point.run.path == own for each in series for point in each.points):
@@ -194,7 +187,7 @@ def _slower_note(
     runs = span(str, [len(later) for _, later, _ in found])
     names = name_rows([case for case, *_ in found], every, LONGEST)
     causes = [
-        f"; {causes_text(each)}" for each in changes
+        f"; {trends.causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
     ]  # fmt: skip
     return (
@@ -227,7 +220,7 @@ def find_level(
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others, or as fast as before a slowdown again."""
-    latest, back = fit_with_return(times[accepted:], alpha, TOLERANCE)
+    latest, back = trends.fit_with_return(times[accepted:], alpha, TOLERANCE)
     if back:
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]

@@ -4,10 +4,11 @@ hosts did."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from statistics import fmean
 
+from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.compare.host import find_change
 from commbench.answers.history.records import WRITTEN, HistoryRun, Point
@@ -16,6 +17,7 @@ from commbench.stats import collect
 from commbench.units import format_count
 
 MOST_CAUSES = 4
+WAITING = "the time that ranks waited for a core"
 LEAST_SHARE = 0.5
 """Of the change of a row that a figure of its hosts has, to be a cause."""
 LEAST_PART = 0.05
@@ -56,18 +58,20 @@ def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -
 
 
 def host_causes(
-    before: Iterable[Point], after: Iterable[Point], times: float, least: float = LEAST_SHARE
+    before: Collection[Point], after: Collection[Point], times: float, least: float = LEAST_SHARE
 ) -> Iterator[Difference]:
-    """Which figures of the hosts, measured beside each run, changed from some points to others, in
-    the same direction, by at least this share of what these did, which take so many `times` as long
-    (of logarithms)."""
-    old, new = (
+    """Whether ranks waited for a core longer where they were slower; and which figures of the
+    hosts, measured beside each run, changed from some points to others, in the same direction, by
+    at least this share of what these did, which take so many `times` as long (of logarithms)."""
+    old, new = ([point.queued_share for point in points] for points in (before, after))
+    if parts := longer_waits(old, new, times > 1):
+        yield Difference(WAITING, *parts)
+    sides = [
         collect((name, log(each)) for point in points for name, each in point.run.beside)
         for points in (before, after)
-    )
+    ]
     for name, write in WRITTEN.items():
-        if min(len(side.get(name, ())) for side in (old, new)) < 2:
-            continue
-        change = find_change(old[name], new[name], 0.0)
+        a, b = (side.get(name, []) for side in sides)
+        change = find_change(a, b, 0.0) if min(len(a), len(b)) > 1 else None
         if change and log(change.value) / log(times) >= least:
-            yield Difference(name, *(write(exp(fmean(side[name]))) for side in (old, new)))
+            yield Difference(name, *(write(exp(fmean(logs))) for logs in (a, b)))

@@ -11,24 +11,16 @@ from math import inf, log
 from operator import attrgetter
 from pathlib import Path
 
-from commbench.analysis.diagnostics import WAITED, busy_hint, longer_waits, waited_hint
-from commbench.analysis.environment import Difference
+from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, unusual
-from commbench.answers.history.history import (
-    WAITING,
-    Change,
-    FittedSeries,
-    Trend,
-    causes_text,
-    mean_ratio,
-)
+from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
 from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case
-from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, ratio
+from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio, ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -71,19 +63,15 @@ def document(trend: Trend) -> Document:
         return trend.moment(f.series.points[f.last.first].run) if f.series.points else ""
 
     since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
-    columns = (since, *CHANGE_COLUMNS)
     names = partial(rows_of, trend=trend, longest=inf)
-    changes = Table("What changed", columns, trend.changes, names, "rows")
-    since = Column("since (UTC)", level_since, cells.TEXT, 6)
-    of_level = (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:])
+    of_level = (*ROW_COLUMNS[:3], since._replace(of=level_since, importance=6), *ROW_COLUMNS[3:])
     known = [each for each in trend.series if each.last.level]
     title = "Level since the last step" if trend.changes else "Level of each row"
-    levels = Table(title, of_level, trend.series, _title, brief=known)
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         Pictures(lambda: [*pictures(trend)]),
-        changes,
-        levels,
+        Table("What changed", (since, *CHANGE_COLUMNS), trend.changes, names, "rows"),
+        Table(title, of_level, trend.series, _title, brief=known),
         Items([*_slower_now(trend), *_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
@@ -94,13 +82,14 @@ def sentence(change: Change, trend: Trend) -> str:
     what changed then."""
     is_slower = change.ratio.value > 1
     became = f"{rows_of(change, trend)} became {'slower' if is_slower else 'faster'}"
-    how = _times(_by_row(step.ratio for step in change.steps))
-    return f"{_when(change, trend)} {became}: {how}; {causes_text(change)}."
-
-
-def _when(change: Change, trend: Trend) -> str:
     first, last = (f"{trend.moment(r)} (run {r.id})" for r in (change.run, change.until))
-    return f"At {first}" if change.run == change.until else f"Between {first} and {last}"
+    when = f"At {first}" if change.run == change.until else f"Between {first} and {last}"
+    return f"{when} {became}: {_times(_ratios(change))}; {causes_text(change)}."
+
+
+def _ratios(change: Change) -> list[Estimate]:
+    """The ratios of its rows, or their mean: see _by_row."""
+    return _by_row(step.ratio for step in change.steps)
 
 
 def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
@@ -133,12 +122,10 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
-        sides = zip(*(each.before_and_slow for each in rows), strict=True)
-        old, new = ([point for own in side for point in own] for side in sides)
-        parts = longer_waits([p.queued_share for p in old], [p.queued_share for p in new])
-        causes = [Difference(WAITING, *parts)] if parts else []
-        causes += host_causes(old, new, mean_ratio(each.by for each in rows).value)
-        went = f"; {describe_causes(causes)}" if causes else ""
+        old = [point for each in rows for point in each.series.points[: -each.slow]]
+        new = [point for each in rows for point in each.series.points[-each.slow :]]
+        causes = describe_causes(host_causes(old, new, mean_ratio(e.by for e in rows).value))
+        went = f"; {causes}" * bool(causes)
         yield (
             f"Slower in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "
@@ -253,16 +240,8 @@ def _title(found: FittedSeries) -> str:
 
 PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
-    Column(
-        "time, new\nover old",
-        lambda c: span(cells.ratio_text, _by_row(s.ratio for s in c.steps)),
-        cells.NUMBER,
-    ),
-    Column(
-        "95 %\ninterval",
-        lambda c: None if _by_row(s.ratio for s in c.steps)[1:] else c.ratio,
-        cells.RATIO_INTERVAL,
-    ),
+    Column("time, new\nover old", lambda c: span(cells.ratio_text, _ratios(c)), cells.NUMBER),
+    Column("95 %\ninterval", lambda c: None if _ratios(c)[1:] else c.ratio, cells.RATIO_INTERVAL),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
 )
@@ -340,12 +319,8 @@ def _panel(
         *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
     ]
     line = plot.Look(plot.INK, width=1.6)
-    levels = [
-        plot.Series(
-            "level", line, [(places[at], level.scaled(unit)) for at in (s.first, s.last)], False
-        )
-        for s, level in known
-    ]
+    ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
+    levels = [plot.Series("level", line, both, has_band=False) for both in ends]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
     solid = plot.Look(plot.GREY, width=1.0)

@@ -7,40 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import log, sqrt
-from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
+from commbench.answers.history import steps
 from commbench.answers.history.causes import LEAST_PART, describe_causes, host_causes, usual_of
-from commbench.answers.history.records import (
-    HistoryRun,
-    Point,
-    Series,
-    System,
-    short_form,
-)
-from commbench.answers.history.steps import (
-    ALPHA,
-    FEWEST,
-    SHORTEST,
-    Fit,
-    Segment,
-    Step,
-    find_steps,
-    slow_end,
-)
+from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
+from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_steps, slow_end
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
-from commbench.stats import Estimate
+from commbench.stats import Estimate, mean_ratio
 from commbench.units import format_count
 from commbench.views.cells import times_text
 from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""
-WAITING = "the time that ranks waited for a core"
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 NOTHING = "nothing that is recorded changed then"
@@ -67,12 +50,6 @@ class FittedSeries(NamedTuple):
     def last(self) -> Segment:
         """The points since the last step."""
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
-
-    @property
-    def before_and_slow(self) -> tuple[Sequence[Point], Sequence[Point]]:
-        """The points before the slow ones, and these."""
-        at = len(self.series.points) - self.slow
-        return self.series.points[:at], self.series.points[at:]
 
     @property
     def over_before(self) -> float:
@@ -136,10 +113,11 @@ class RowStep(NamedTuple):
         return self.number == len(self.found.fit.steps) - 1 and not self.found.back
 
     @property
-    def levels(self) -> list[Sequence[Point]]:
+    def levels(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points of the segments before and after it."""
-        parts = self.found.fit.segments[self.number : self.number + 2]
-        return [self.found.series.points[s.first : s.last + 1] for s in parts]
+        before, after = self.found.fit.segments[self.number : self.number + 2]
+        points = self.found.series.points
+        return points[before.first : before.last + 1], points[after.first : after.last + 1]
 
     @property
     def clarity(self) -> float:
@@ -228,7 +206,7 @@ def find_trend(
     history: History, keep: Keep = lambda *_: True, tolerance: float = TOLERANCE
 ) -> Trend:
     """Fit the series that `keep` accepts, by default all. The probability that a system without any
-    step has one is ALPHA, whatever the number of its series."""
+    step has one is steps.ALPHA, whatever the number of its series."""
     environments, accepted = history.environments(), history.accepted()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
@@ -255,9 +233,10 @@ def _order(run: HistoryRun) -> tuple[str, int]:
 
 
 def alpha_of_each(numbers: Iterable[int]) -> float:
-    """The alpha of each of several series with so many points, for ALPHA for all of them together:
-    by Bonferroni's inequality. Those with too few points have no step and do not count."""
-    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
+    """The alpha of each of several series with so many points, for steps.ALPHA for all of them
+    together: by Bonferroni's inequality. Those with too few points have no step and do not count.
+    """
+    return steps.ALPHA / max(1, sum(number >= FEWEST for number in numbers))
 
 
 def fit_series(
@@ -286,7 +265,7 @@ def fit_series(
 def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
     """The steps of a series; and how many of its last points are as fast again as before the last
     step, where that is a slowdown which shows without them."""
-    for back in range(SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
+    for back in range(steps.SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
         before, last = times[-back - 1].value, max(time.value for time in times[-back:])
         if before < (1 + tolerance) * last:
             continue  # the one before them is as fast: no need to try
@@ -322,44 +301,21 @@ def find_changes(
         at = [first.at if e.earliest <= first.at <= e.latest else e.at for e in own]
         begin, until = runs[min(at)], runs[max(at)]
         before, latest = runs[max(0, min(first.earliest, *at) - 1)], runs[max(first.latest, *at)]
-        before_it, since = first.levels
-        causes = [*_waits(first), *host_causes(before_it, since, first.ratio.value)]
-        levels = ([point.run for point in points] for points in first.levels)
-        causes += _causes(environments, (before, latest), levels)
+        causes = [*host_causes(*first.levels, first.ratio.value)]
+        # What differs between the two runs, and between what is usual in the two segments.
+        old, new = (environments[run.environment_id] for run in (before, latest))
+        both = [usual_of(environments, (point.run for point in same)) for same in first.levels]
+        usual = compare_recorded(*both)
+        causes += [each for each in compare_recorded(old, new) if each in usual]
         causes.sort(key=lambda cause: not cause.is_likely)
-        partly = host_causes(before_it, since, first.ratio.value, LEAST_PART)
+        partly = host_causes(*first.levels, first.ratio.value, LEAST_PART)
         yield Change(
             fitted[0].series.system, before, begin, until, latest, ratio, tuple(own),
             tuple(causes), all(each.is_last for each in own), () if causes else tuple(partly),
         )  # fmt: skip
 
 
-def mean_ratio(own: Iterable[Estimate]) -> Estimate:
-    """The geometric mean of ratios, and that of the ends of their intervals."""
-    values = zip(*((each.value, *each.ends) for each in own), strict=True)
-    return Estimate(*map(geometric_mean, values))
-
-
 def _are_one(first: RowStep, other: RowStep) -> bool:
     """Whether two steps may be at the same time, in the same direction."""
     is_near = first.earliest - NEAR <= other.latest and other.earliest <= first.latest + NEAR
     return (first.ratio.value > 1) == (other.ratio.value > 1) and is_near
-
-
-def _causes(
-    environments: dict[int, Recorded],
-    near: Iterable[HistoryRun],
-    levels: Iterable[Iterable[HistoryRun]],
-) -> list[Difference]:
-    """What differs between two runs, and between what is usual in two segments."""
-    one, other = (environments[run.environment_id] for run in near)
-    old, new = (usual_of(environments, runs) for runs in levels)
-    usual = compare_recorded(old, new)
-    return [each for each in compare_recorded(one, other) if each in usual]
-
-
-def _waits(found: RowStep) -> Iterator[Difference]:
-    """Whether its ranks waited for a core longer where they were slower."""
-    old, new = ([point.queued_share for point in points] for points in found.levels)
-    if parts := longer_waits(old, new, is_slower=found.ratio.value > 1):
-        yield Difference(WAITING, *parts)

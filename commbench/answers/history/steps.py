@@ -123,13 +123,10 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     sums = _Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, number]
-    levels = [
-        _cover(sums.level(first, end, noise), values[first:end]) for first, end in pairwise(ends)
-    ]
-    segments = [
-        Segment(first, end - 1, level.map(exp))
-        for (first, end), level in zip(pairwise(ends), levels, strict=True)
-    ]
+    parts = [*pairwise(ends)]
+    levels = [_cover(sums.level(*part, noise), values[slice(*part)]) for part in parts]
+    both = zip(parts, levels, strict=True)
+    segments = [Segment(first, end - 1, level.map(exp)) for (first, end), level in both]
     steps = []
     for n, at in enumerate(cuts):
         first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
@@ -161,8 +158,7 @@ def _weights(series: Sequence[Estimate], noise: Noise) -> Array:
     point with a wider one has the variance that is more, too."""
     variances = np.minimum(np.square([own_deviation(each) for each in series]), 1.0)
     more = np.maximum(variances - np.median(variances), 0.0)
-    weights: Array = noise.deviation**2 / (noise.deviation**2 + more)
-    return weights
+    return np.asarray(noise.deviation**2 / (noise.deviation**2 + more))
 
 
 def own_deviation(found: Estimate) -> float:
@@ -235,8 +231,7 @@ def _slowest(
 
 def _clip(values: Array, medians: Array, width: float) -> Array:
     """The values, at most so far from these medians."""
-    clipped: Array = np.clip(values, medians - width, medians + width)
-    return clipped
+    return np.asarray(np.clip(values, medians - width, medians + width))
 
 
 def _moving_medians(values: Array) -> Array:

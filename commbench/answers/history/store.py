@@ -180,12 +180,11 @@ class History:
 
     def runs(self, node: str = "") -> list[HistoryRun]:
         """The runs in their order, all or those of a node."""
-        with self._translating():
-            found = self._do(
-                "SELECT run.id, facts, label, path, started, added, placed, link, environment "
-                "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
-            ).fetchall()
-            host = collect((run, tuple(each)) for run, *each in self._later("host"))
+        found = self._read(
+            "SELECT run.id, facts, label, path, started, added, placed, link, environment "
+            "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
+        )
+        host = collect((run, tuple(each)) for run, *each in self._later("host"))
         runs = [
             HistoryRun(own, System(*json.loads(text)), *rest)._replace(host_s=(*host.get(own, ()),))
             for own, text, *rest in found
@@ -196,44 +195,37 @@ class History:
         """The series that `keep` accepts, by default all. A system's series are together, and in
         the order of their cases."""
         runs = {run.id: run for run in self.runs()}
-        with self._translating():
-            known = self._do(
-                "SELECT series.id, facts, measured FROM series JOIN system "
-                "ON series.system = system.id"
-            ).fetchall()
+        known = self._read(
+            "SELECT series.id, facts, measured FROM series JOIN system ON series.system = system.id"
+        )
         found = [(System(*json.loads(s)), records.case_of(m), own) for own, s, m in known]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
             if not keep(system, case):
                 continue
-            with self._translating():
-                query = "SELECT run, time, low, high, queued FROM point WHERE series = ?"
-                rows = self._do(query, (own,))
-                own_rows = ((runs[run], rest) for run, *rest in rows if run in runs)
-                points = [Point(run, Estimate(*time), queued) for run, (*time, queued) in own_rows]
+            query = "SELECT run, time, low, high, queued FROM point WHERE series = ?"
+            rows = ((runs[run], rest) for run, *rest in self._read(query, (own,)) if run in runs)
+            points = [Point(run, Estimate(*time), queued) for run, (*time, queued) in rows]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
     def points_of(self, run: HistoryRun) -> list[tuple[Case, Point]]:
         """The cases of a run with their times."""
-        with self._translating():
-            found = self._do(
-                "SELECT measured, time, low, high, queued FROM run JOIN series USING (system) "
-                "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
-                (run.id,),
-            ).fetchall()
+        found = self._read(
+            "SELECT measured, time, low, high, queued FROM run JOIN series USING (system) "
+            "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
+            (run.id,),
+        )
         return [(records.case_of(m), Point(run, Estimate(*time), q)) for m, *time, q in found]
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
         query = "SELECT run, count(*) FROM point WHERE queued > ? GROUP BY run"
-        with self._translating():
-            return dict(self._do(query, (MOST_QUEUED,)).fetchall())
+        return dict(self._read(query, (MOST_QUEUED,)))
 
     def environments(self) -> dict[int, Recorded]:
         """The environments of runs, by their id."""
-        with self._translating():
-            found = self._do("SELECT id, content FROM environment").fetchall()
+        found = self._read("SELECT id, content FROM environment")
         return {own: Recorded(*json.loads(content)) for own, content in found}
 
     def accept(self, run: HistoryRun) -> None:
@@ -248,8 +240,7 @@ class History:
 
     def accepted(self) -> dict[System, str]:
         """The place of the run with which the accepted level of a system begins."""
-        with self._translating():
-            return {System(*json.loads(facts)): at for facts, at in self._later("accepted")}
+        return {System(*json.loads(facts)): at for facts, at in self._later("accepted")}
 
     def forget(self, runs: Sequence[HistoryRun]) -> None:
         """Remove these runs with all that only they have, and that one was accepted, in one
@@ -292,8 +283,13 @@ class History:
 
     def _later(self, table: str) -> list[tuple[Any, ...]]:
         """The rows of one of LATER_TABLES; none where the history has no such table."""
-        is_there = self._do("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        return self._do(f"SELECT * FROM {table}").fetchall() if is_there else []
+        is_there = self._read("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+        return self._read(f"SELECT * FROM {table}") if is_there else []
+
+    def _read(self, query: str, values: Any = ()) -> list[tuple[Any, ...]]:
+        """All that a query finds."""
+        with self._translating():
+            return self._do(query, values).fetchall()
 
     def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         return self._connection.execute(statement, values)

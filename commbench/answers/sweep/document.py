@@ -194,13 +194,9 @@ def _why_alone(result: SweepResult, kind: str) -> str:
 def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRange]) -> str:
     """What is known at the sizes of one kind, those with the same findings together, the most
     important first: `all_reduce 64K: plain is the fastest, ...; 4K and 1M: undecided.`"""
-    groups = sorted(
-        collect(
-            ((each.verdict, each.verdict != UNDECIDED and frozenset(each.best)), each)
-            for each in ranges
-        ).values(),
-        key=lambda same: (same[0].verdict == UNDECIDED, -sum(len(r.points) for r in same)),
-    )
+    alike = collect(((e.verdict, e.verdict != UNDECIDED and frozenset(e.best)), e) for e in ranges)
+    groups = [*alike.values()]
+    groups.sort(key=lambda same: (same[0].verdict == UNDECIDED, -sum(len(r.points) for r in same)))
     shown, others = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
     shown.sort(key=lambda same: (same[0].verdict == UNDECIDED, same[0].low_bytes))
     texts = [

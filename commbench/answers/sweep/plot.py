@@ -75,13 +75,8 @@ def _pictures(
     has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
     if has_curves:
         panels = ratio_panels(_sides(result, settings, points), result.sweep.tolerance)
-        yield Picture(
-            name,
-            title,
-            description,
-            panels,
-            [*texts, "Time of a call, geometric mean over rounds"],
-        )
+        notes = [*texts, "Time of a call, geometric mean over rounds"]
+        yield Picture(name, title, description, panels, notes)
     what = "size" if points[0].size_bytes else "case"
     reading = f"time over the shortest time of the same {what}"
     axes, (down, across) = make_axes(result.sweep.settings), ("", "")
@@ -144,12 +139,11 @@ def _sides(
     sides, first = [], result.sweep.settings[0]
     sized = [point for point in points if point.size_bytes]
     for setting in settings:
-        times = [(p.size_bytes, e.time) for p in sized for e in p.by_time if e.setting == setting]
+        own = [(p.size_bytes, e) for p in sized for e in p.by_time if e.setting == setting]
+        times = [(size, each.time) for size, each in own]
         rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
-        waited = {
-            p.size_bytes for p in sized for e in p.by_time if e.setting == setting and _is_void(e)
-        }
+        waited = {size for size, each in own if _is_void(each)}
         sides.append(Side(result.names[setting], times, ratios, waited))
     return sides
 

@@ -387,11 +387,8 @@ def make_ranges(
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     """The settings that have a time for some case that was compared, best first."""
     compared = [times for point in points if len(times := point.by_time) > 1]
-    ratios = stats.collect(
-        (each.setting, each.ratio.value if each.ratio else 1.0)
-        for times in compared
-        for each in times
-    )
+    every = (each for times in compared for each in times)
+    ratios = stats.collect((e.setting, e.ratio.value if e.ratio else 1.0) for e in every)
     won = Counter(times[0].setting for times in compared if times[0].verdict == FASTEST)
     decided = [own for own in compared if stats.UNDECIDED not in {each.verdict for each in own}]
     tied = Counter(each.setting for own in decided for each in own if each.verdict in _TIED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
@@ -16,11 +16,10 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.compare.host import LeftOut, find_left_out, without
 from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.settings import Setting, short_names
-from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
-from commbench.results.files import replace_file, write_new
+from commbench.errors import RecordsError, UnavailableError, WrongResultError
+from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
-from commbench.stats import Estimate
 from commbench.units import GB, MICRO, scaled
 from commbench.views.formats import Result, fields_of
 
@@ -187,10 +186,8 @@ def load_sweep(sweep: str | Path) -> SweepResult:
     found = runner.read_sweep(folder)
     rounds = runner.read_rounds(found, folder)
     if not rounds:
-        raise RecordsError(
-            f"no round of the sweep {folder} was completed",
-            f"`commbench sweep --resume {folder}` continues it",
-        )
+        why = f"no round of the sweep {folder} was completed"
+        raise RecordsError(why, f"`commbench sweep --resume {folder}` continues it")
     return make_result(found, folder, rounds)
 
 
@@ -201,22 +198,16 @@ def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> Swe
     if all(each.rounds == sweep.rounds for each in results) and results[1:]:
         left_out = find_left_out([each.run for each in results if each.run])
     if left_out:
-        kept = [without(each.run, left_out) for each in results if each.run]
-        results = tuple(
-            each._replace(run=run, rows=make_rows(run))
-            for each, run in zip(results, kept, strict=True)
-        )
+        kept = (without(each.run, left_out) for each in results if each.run)
+        both = zip(results, kept, strict=True)
+        results = tuple(each._replace(run=run, rows=make_rows(run)) for each, run in both)
     points = ranking.make_points(results, sweep.tolerance)
     return SweepResult(folder, sweep, results, points, left_out)
 
 
 def write_csv(result: SweepResult) -> None:
     """Write the rows of the frame into sweep.csv, in the sweep's folder."""
-    path = result.path / CSV
-    try:
-        replace_file(path, make_csv([COLUMNS, *result.frame_rows()]))
-    except OSError as error:
-        raise unwritable_error(path, error) from None
+    runner.write_again(result.path / CSV, make_csv([COLUMNS, *result.frame_rows()]))
 
 
 def require_correct(result: SweepResult) -> None:
@@ -225,34 +216,22 @@ def require_correct(result: SweepResult) -> None:
     for each in result.settings:
         for measurement in each.run.measurements if each.run else ():
             if measurement.status == WRONG:
-                error = WrongResultError(
-                    f"under {each.setting.name} {measurement.case.name} is wrong: "
-                    f"{measurement.reason}",
-                    "do not use this setting; the table leaves such times out",
-                )
+                what = f"under {each.setting.name} {measurement.case.name} is wrong"
+                hint = "do not use this setting; the table leaves such times out"
+                error = WrongResultError(f"{what}: {measurement.reason}", hint)
                 error.run = result
                 raise error
 
 
 def mean_ratio(
     points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
-) -> Estimate | None:
-    """The time under `b` over that under `a`, of points of one kind: geometric mean over the sizes,
-    of the ranges that `ranking.pool_two` pools; these have their launches in common, so their
-    errors do not average out. None where none has both."""
+) -> stats.Estimate | None:
+    """The time under `b` over that under `a`, of points of one kind: stats.mean_ratio over the
+    sizes, of the ranges that `ranking.pool_two` pools, which have their launches in common. None
+    where none has both."""
     pooled = ranking.pool_two(points, a, b, tolerance)
-    if not pooled:
-        return None
-    total = sum(each.rows for each in pooled)
-
-    def mean(ratios: Sequence[float]) -> float:
-        found = zip(ratios, pooled, strict=True)
-        return exp(sum(each.rows / total * log(ratio) for ratio, each in found))
-
-    low, high = map(mean, zip(*(each.ratio.ends for each in pooled), strict=True))
-    is_known = all(each.ratio.has_interval for each in pooled)
-    value = mean([each.ratio.value for each in pooled])
-    return Estimate(value, low, high) if is_known else Estimate(value)
+    ratios = [each.ratio for each in pooled for _ in range(each.rows)]
+    return stats.mean_ratio(ratios) if ratios else None
 
 
 def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange, ...]:
@@ -286,10 +265,8 @@ def export_tuner(points: Sequence[ranking.SweepPoint], folder: Path) -> Path:
     none, for without a number of channels the plugin would use one channel."""
     ranges = make_tuner_ranges(points)
     if not ranges:
-        raise UnavailableError(
-            "there is nothing to export: NCCL logged no selection",
-            "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise",
-        )
+        hint = "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise"
+        raise UnavailableError("there is nothing to export: NCCL logged no selection", hint)
     path, header = folder / TUNER_FILE, points[0].best.row.header
     lines = tuner_lines(ranges, header.num_nodes, header.plan.world_size)
     write_new(path, [f"{line}\n" for line in lines])

@@ -102,10 +102,15 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write the description of a sweep into its folder, in place of an earlier one."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
+    write_again(folder / SWEEP, f"{text}\n")
+
+
+def write_again(path: Path, text: str) -> None:
+    """Write a file of a sweep, in place of an earlier one; RecordsError where it cannot be."""
     try:
-        replace_file(folder / SWEEP, f"{text}\n")
+        replace_file(path, text)
     except OSError as error:
-        raise errors.unwritable_error(folder / SWEEP, error) from None
+        raise errors.unwritable_error(path, error) from None
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -218,10 +223,9 @@ def run_missing_rounds(
             earlier_runs = (known for (own, _), known in rounds.items() if own == setting)
             if changed := describe_changes(next(earlier_runs, run).header, run.header):
                 attempt.rename(attempt.with_name(f"other-{attempt.name}"))
-                raise errors.UnavailableError(
-                    f"{head} ran in another environment than the rounds before: {changed}",
-                    "restore it and resume the sweep, or start a new one",
-                )
+                why = f"{head} ran in another environment than the rounds before: {changed}"
+                hint = "restore it and resume the sweep, or start a new one"
+                raise errors.UnavailableError(why, hint)
             rounds[setting, number] = run
         lost[setting] += code == errors.RankError.exit_code
         if code in PERMANENT or lost[setting] == MOST_LOST:

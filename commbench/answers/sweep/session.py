@@ -99,15 +99,13 @@ def _require_exportable(export: str | None, backends: Collection[str] = ()) -> N
     if export != results.TUNER:
         raise errors.name_error("export", export, [results.TUNER])
     if others := sorted({*backends} - {"nccl"}):
-        raise errors.UnavailableError(
-            f"--export {export} needs the backend nccl, and this sweep uses {', '.join(others)}",
-            "leave --export out, or sweep --backend nccl on GPUs",
-        )
+        why = f"--export {export} needs the backend nccl, and this sweep uses {', '.join(others)}"
+        hint = "leave --export out, or sweep --backend nccl on GPUs"
+        raise errors.UnavailableError(why, hint)
     if backends and _nccl_version() < swept.FUNCTIONS_SINCE:
-        raise errors.UnavailableError(
-            f"--export {export} needs NCCL 2.24 or newer: older versions do not log their choices",
-            "leave --export out, or use a torch with a newer NCCL",
-        )
+        why = f"--export {export} needs NCCL 2.24 or newer: older versions do not log their choices"
+        hint = "leave --export out, or use a torch with a newer NCCL"
+        raise errors.UnavailableError(why, hint)
 
 
 def _nccl_version() -> tuple[int, ...]:
@@ -139,10 +137,9 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
             if name == swept.ALGORITHM and target.backend == "nccl":
                 value, operations = swept.make_value(operations, value, _nccl_version())
                 if not operations:
-                    raise errors.UnavailableError(
-                        f"no operation of this sweep has the algorithm of {setting.name}",
-                        "see `commbench ops`; all_reduce has every algorithm",
-                    )
+                    why = f"no operation of this sweep has the algorithm of {setting.name}"
+                    hint = "see `commbench ops`; all_reduce has every algorithm"
+                    raise errors.UnavailableError(why, hint)
             variables.append((name, value))
         # A round reads the workload in the folder of the sweep.
         words = replace(run, op=operations, workload=None).arguments()
@@ -150,11 +147,9 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
         environments.append(tuple(variables))
         backends.append(target.backend)
     if len(options.settings) < 2:
-        raise errors.UsageError(
-            "there is only one setting: nothing to compare",
-            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
-            "('-' leaves a variable unset)",
-        )
+        hint = "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE"
+        hint += " ('-' leaves a variable unset)"
+        raise errors.UsageError("there is only one setting: nothing to compare", hint)
     return runner.Sweep(
         options.settings, tuple(arguments), tuple(environments), options.rounds,
         options.runs[0].seed, options.label or "", options.tolerance, tuple(backends),
@@ -180,11 +175,10 @@ def _require_one_case(setting: swept.Setting, plan: Plan) -> None:
     cases = (case for case in plan.cases() if not is_beside(case, setting))
     seen = Counter((case.title_without(*varied), case.size_bytes) for case in cases)
     if varied and max(seen.values(), default=1) > 1:
-        raise errors.UsageError(
-            f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "
-            "several cases that are one case under other settings",
-            "give single values, such as --vary timing=isolated,pipelined",
-        )
+        given = " ".join(f"{name}={value}" for name, value in setting.options)
+        why = f"--vary {given} makes several cases that are one case under other settings"
+        hint = "give single values, such as --vary timing=isolated,pipelined"
+        raise errors.UsageError(why, hint)
 
 
 def _run(
@@ -215,10 +209,8 @@ def _run(
     result = results.make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))
-        raise errors.UnavailableError(
-            f"no setting could be measured; {name}: {runner.plain_reason(why)}",
-            f"the whole error messages are in {folder}",
-        )
+        why = f"no setting could be measured; {name}: {runner.plain_reason(why)}"
+        raise errors.UnavailableError(why, f"the whole error messages are in {folder}")
     results.write_csv(result)
     files: list[Path] = []
     if plots and (len(rounds) > before or not list(folder.glob("*.png"))):

@@ -111,14 +111,13 @@ def make_settings(
     paths = options.get(PYTHON, ())
     pythons = dict(zip(_ends_of_paths(paths), map(find_interpreter, paths), strict=True))
     options = options | ({PYTHON: tuple(pythons)} if pythons else {})
-    named = [
-        [(name, value) for value in values]
-        for name, values in (*variables.items(), *options.items())
-    ]
-    number = len(variables)
+    of_variables, of_options = (
+        product(*([(name, value) for value in values] for name, values in given.items()))
+        for given in (variables, options)
+    )
     return tuple(
-        Setting(each[:number], each[number:], pythons.get(dict(each[number:]).get(PYTHON, ""), ""))
-        for each in product(*named)
+        Setting(own, chosen, pythons.get(dict(chosen).get(PYTHON, ""), ""))
+        for own, chosen in product(of_variables, of_options)
     )
 
 
@@ -192,15 +191,12 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
         name = name.removesuffix(":").strip()
         word = name.replace("-", "_") if option == "vary" else name
         if not equals or not NAME.fullmatch(word) or not values:
-            raise UsageError(
-                f"--{option} {text!r} is not NAME=VALUE,VALUE",
-                "'-' as a value leaves a variable unset; NAME:=VALUE keeps the commas of a value",
-            )
+            hint = "'-' as a value leaves a variable unset; NAME:=VALUE keeps the commas of a value"
+            raise UsageError(f"--{option} {text!r} is not NAME=VALUE,VALUE", hint)
         several = [values] if keeps_commas else [value.strip() for value in values.split(",")]
         if not all(several):
-            raise UsageError(
-                f"--{option} {text!r} has an empty value", "'-' leaves a variable unset"
-            )
+            why = f"--{option} {text!r} has an empty value"
+            raise UsageError(why, "'-' leaves a variable unset")
         known = found.setdefault(name, [])
         known += [value for value in dict.fromkeys(several) if value not in known]
     return {name: tuple(values) for name, values in found.items()}
@@ -253,15 +249,12 @@ def require_read(settings: Sequence[Setting], backend: str) -> None:
     names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
     for name in names:
         if (suggestion := suggest_variable(name, backend)) is not None:
-            raise UsageError(
-                f"--env {name}: nothing in torch or its backends is known to read {name}",
-                (f"did you mean {suggestion}? " if suggestion else "") + "--force sweeps it anyway",
-            )
+            why = f"--env {name}: nothing in torch or its backends is known to read {name}"
+            guess = f"did you mean {suggestion}? " if suggestion else ""
+            raise UsageError(why, f"{guess}--force sweeps it anyway")
     if unread := find_unread(names, backend):
-        raise UsageError(
-            f"{backend} does not read {', '.join(unread)}: the settings would not differ",
-            "choose the --backend that reads it; --force sweeps it anyway",
-        )
+        why = f"{backend} does not read {', '.join(unread)}: the settings would not differ"
+        raise UsageError(why, "choose the --backend that reads it; --force sweeps it anyway")
 
 
 def make_value(
