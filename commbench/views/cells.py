@@ -81,9 +81,9 @@ def _ends_text(found: Estimate, decimals: int, limit: float | None) -> str:
     """An interval with so many decimals: `0.98 … 1.04`."""
     low, high = found.ends
     is_small = low < 10.0**-decimals / 2
-    first = f"{low:.1g}" if is_small else units.format_decimals(low, decimals, limit)
-    # Three digits are enough of a far end.
-    of_high = decimals if high < 10 else min(decimals, int(high < 100))
+    # Three digits are enough of an end.
+    of_low, of_high = (decimals if e < 10 else min(decimals, int(e < 100)) for e in (low, high))
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low, limit)
     return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
 

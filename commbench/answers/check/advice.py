@@ -17,7 +17,7 @@ from commbench.answers.check.gate import GateResult, Judge, RowCheck, RuleResult
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
-from commbench.answers.compare.ratio import CLOSE
+from commbench.answers.compare.ratio import APART, CLOSE
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, what_is_unsure
 from commbench.answers.history.store import db_option
 from commbench.answers.show.rows import LATENCY_BOUND
@@ -27,7 +27,7 @@ from commbench.results.schema import is_imported
 from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
 from commbench.units import format_GBps, size_end
 
-MOST_LIMIT = 100
+MOST_LIMIT = 50
 """In percent: a larger limit is not proposed."""
 
 
@@ -49,11 +49,11 @@ def advice(gate: GateResult) -> list[str]:
     passing = _passing(gate) if noisy else None
     applies: dict[str, object] = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
+        "close": any(c.reason == CLOSE for c in undecided),
         "clearer": noisy or any(c.without_host for c in undecided),
         "passing": passing is not None,
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
-        "close": any(c.reason == CLOSE for c in undecided),
-        "together": any(c.is_beyond for c in noisy),
+        "together": any(c.is_beyond and c.reason != APART for c in noisy),
         "unchecked": any(c.reason.startswith(judging.UNCHECKED) for c in checks),
         "too few runs": are_few,
         "some waited": are_few

@@ -203,10 +203,8 @@ def clearer(
     number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
-    is_final = is_other
-    if not found.are_in_turns:
-        ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
-        is_final |= any(high > MOST_NOISE * low for low, high in ratios)
+    ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
+    is_final = is_other or any(high > MOST_NOISE * low for low, high in ratios)
     is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
     if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
         is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)

@@ -23,7 +23,8 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
 from commbench.output.text import join_words
-from commbench.units import format_count
+from commbench.plan.backends import usual_launch_spread
+from commbench.units import format_count, format_share
 from commbench.views import cells
 from commbench.views import document as doc
 from commbench.views.cells import Column
@@ -305,8 +306,10 @@ def _allowance(found: Comparison) -> str:
     has_interval = any(row.runs and row.ratio and row.ratio.has_interval for row in found.rows)
     if found.are_in_turns or not has_interval:
         return ""
-    allowance = " Intervals allow for runs that differ as much as launches do."
-    few = " Not in turns, a change needs an interval twice as wide."
+    usual = format_share(usual_launch_spread(found.rows[0].a.backend))
+    allowance = f" Intervals allow for launches that differ by {usual} or more, and for runs that "
+    allowance += "differ as much."
+    few = " Not in turns, a change needs an interval twice as wide as that shown."
     return allowance + few * any(row.times_as_wide > 1 for row in found.rows)
 
 

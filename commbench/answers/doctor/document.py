@@ -19,8 +19,8 @@ from commbench.views.formats import View, facts
 
 RULE = (
     "A mode is faster or slower only if each of its launches is, compared with every launch of "
-    f"plain. Noise alone does that in {{}} of comparisons; a verdict needs {FEWEST_LAUNCHES} "
-    "launches of each."
+    "plain (quiet also of the best mode). Noise alone does that in {} of comparisons; a verdict "
+    f"needs {FEWEST_LAUNCHES} launches of each."
 )
 TONES = {FASTER: GOOD, SLOWER: BAD}
 

@@ -132,7 +132,7 @@ def find_baseline(
         now = median(newest) if newest else 0.0
         # Not where the last one, or this run, may be as fast as usual again.
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
-        if later[1:] and min(now, *(time.value for time in last)) > level.slow_s:
+        if later and min(now, *(time.value for time in last)) > level.slow_s:
             slower.append((each.case, later, now / level.time))
     notes = []
     if slower:
@@ -186,6 +186,7 @@ def _slower_note(
     slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
     runs = span(str, [len(later) for _, later, _ in found])
     names = name_rows([case for case, *_ in found], every, LONGEST)
+    accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     causes = [
         f"; {trends.causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
@@ -193,8 +194,9 @@ def _slower_note(
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
         f"since then {names} took {slower} times as long in {runs} "
-        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}. "
-        f"If that is to last, `commbench history accept {first.id}{db}` makes it usual."
+        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}."
+        + accept
+        * (runs != "1")  # a single one may be slow by chance
     )
 
 
@@ -339,11 +341,9 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     runs, known, earlier = (
         span(str, [getattr(each, name) for each in levels]) for name in ("runs", "known", "earlier")
     )
-    if min(each.runs for each in levels) >= steps.FEWEST:
-        return f"{runs} earlier runs"
     by_row = " by row" * (" to " in runs)
-    if runs == known:
-        return f"{runs} of {earlier} earlier runs{by_row}"
+    if runs == known or min(each.runs for each in levels) >= steps.FEWEST:
+        return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
     return f"a level of {runs} run{'s' * (runs != '1')}{by_row}, whose noise is known from {known}"
 
 

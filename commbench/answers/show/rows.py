@@ -152,14 +152,15 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
 
 
 def _half(kind: Kind) -> str:
-    """The half-bandwidth size, without its fraction, and its interval."""
+    """The interval of the half-bandwidth size, or that size where none is known."""
     if (half := kind.curve.half) is None:
         return ""
     if kind.curve.is_below:
         return f"below {format_bytes(round(half.value))}"
-    if half.has_interval and {row.case.size_bytes for row in kind.rows}.issuperset(half.ends):
-        return " … ".join(format_bytes(round(end)) for end in half.ends)
-    return format_about(half.value, *(half.ends if half.has_interval else ()))
+    if not half.has_interval:
+        return format_about(half.value)
+    (first, unit), (_, same) = (format_about(end).split() for end in half.ends)
+    return f"{first}{f' {unit}' * (unit != same)} … {format_about(half.ends[1])}"
 
 
 def summary_table(kinds: Sequence[Kind]) -> Table:

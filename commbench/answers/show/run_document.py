@@ -218,6 +218,8 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
         yield run_table.summary_table(kinds)
     brief = [row for kind in kinds for row in kind.rows]
     notes = run_table.kind_notes(kinds, every)
+    if within := _within(shown.run):
+        notes.append(f"Intervals are of launches{within}: another run may differ more.")
     if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:
         brief = []
         notes.append(f"`commbench show {run_notes.typed_name(shown.run)}` prints every row.")

@@ -13,14 +13,14 @@ from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_launches
 from commbench.analysis.nccl_log import NcclSelection, one_selection
-from commbench.analysis.row_names import named_bytes
+from commbench.analysis.row_names import format_range, named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
 from commbench.answers.compare.turns import TwoRuns, find_facts
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
-from commbench.output.text import short_repr
+from commbench.output.text import join_words, short_repr
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
@@ -151,7 +151,6 @@ class PooledSetting(NamedTuple):
         return kind == point.kind and low <= size <= high
 
 
-@short_repr("kind", "low_bytes", "high_bytes", "verdict")
 class SizeRange(NamedTuple):
     """Neighbouring sizes of one kind at which the same is known of the settings."""
 
@@ -163,6 +162,11 @@ class SizeRange(NamedTuple):
     """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
+
+    def __repr__(self) -> str:
+        sizes = format_range(self.low_bytes, self.high_bytes)
+        names = join_words([setting.name for setting in self.best], "or")
+        return f"<SizeRange: {self.kind} {sizes}: {names}, {self.verdict}>"
 
     @property
     def low_bytes(self) -> int:

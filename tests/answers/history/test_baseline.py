@@ -129,7 +129,7 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     passed = check(history, made_run(first + slow, 1.3))
     known = f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow}:"
     assert passed.outcome == "pass"
-    assert verdict(passed).startswith(f"PASS against {known if slow < 6 else f'{slow} earlier'}")
+    assert verdict(passed).startswith(f"PASS against {known if slow < 6 else f'{slow} of'}")
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, passed.text().splitlines())) <= 80
     listed = commbench.history.list_(db=history.path)
@@ -298,7 +298,7 @@ def test_runs_that_are_fast_again_are_not_called_slower(history: History) -> Non
 def test_runs_after_a_slowdown_that_ended_are_usual_too(history: History) -> None:
     fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.0, number=16)
     gate = check(history, made_run(16, 1.0))
-    assert verdict(gate).startswith("PASS against 12 earlier runs: ")
+    assert verdict(gate).startswith("PASS against 12 of 16 earlier runs: ")
     assert "since then" not in gate.text()
 
 
