@@ -227,10 +227,9 @@ def is_default(header: RunHeader, name: str, value: str) -> bool:
 
 def time_statistic(run: LoadedRun) -> str:
     """What the times of a run are, such as `mean over ranks`; empty for a results.csv."""
-    measurements = run.run.measurements if run.run else ()
     statistics = {
         m.reported.statistic if m.reported else _STATISTIC
-        for m in measurements
+        for m in (run.run.measurements if run.run else ())
         if m.reported or m.batches
     }
     return "; ".join(sorted(statistics))
@@ -268,8 +267,7 @@ def _has_no_nvlink(header: RunHeader) -> bool:
     """Whether the link matrix or a variable says that NVLink was not used."""
     if fact_of(header, "variables", dict).get("NCCL_P2P_DISABLE") == "1":
         return True
-    lines = fact_of(header, "gpu_links", list)
-    rows = [str(line).partition(": ")[2].split() for line in lines]
+    rows = [str(line).partition(": ")[2].split() for line in fact_of(header, "gpu_links", list)]
     between = [word for row in rows for word in row[: len(rows)] if word != "X"]
     return bool(between) and not any(_NVLINK.fullmatch(word) or word == "?" for word in between)
 
@@ -281,8 +279,7 @@ def _nics_of(header: RunHeader) -> Nics | None:
         return None
     if header.plan.device == "cpu":
         return _interface_of(header)
-    hcas = fact_of(header, "hcas", list)
-    ports = [port for port in hcas if isinstance(port, dict)]
+    ports = [port for port in fact_of(header, "hcas", list) if isinstance(port, dict)]
     ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
     rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
     is_known = all(rate and int(rate[1]) for rate in rates)

@@ -239,8 +239,7 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     if sizes[below + 1] > FAR_APART * sizes[below]:
         low, high = half.ends
         half = Estimate(half.value, min(low, sizes[below]), max(high, sizes[below + 1]))
-    within = half.map(lambda size: min(max(size, sizes[0]), largest))
-    return CurveSummary(latency, peak, within)
+    return CurveSummary(latency, peak, half.map(lambda size: min(max(size, sizes[0]), largest)))
 
 
 def _last_below_half(speeds: Sequence[float]) -> int | None:

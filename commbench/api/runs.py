@@ -116,8 +116,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         `tolerance`, by default 5 %, count as none. Raises UsageError for another run."""
         from commbench.answers.soak.soak import analyse_soak
 
-        within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
-        return analyse_soak(self, within)
+        return analyse_soak(self, TOLERANCE if tolerance is None else parse_tolerance(tolerance))
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> Drawn:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""

@@ -153,8 +153,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             subcommands = {n.split()[-1]: n for n in declared_commands() if " " in n}
-            lists = "`commbench --help`"
-            raise name_error("command", args[0], list(COMMANDS), subcommands, lists)
+            raise name_error("command", args[0], list(COMMANDS), subcommands, "`commbench --help`")
         return super().resolve_command(ctx, args)
 
 
@@ -304,8 +303,7 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> ins
             default = ... if python.default is python.empty else python.default
             option = option._replace(default=default)
     elif is_of_run:
-        is_list = get_origin(kind) is tuple
-        kind = list[str] if is_list else str if option.parse else kind
+        kind = list[str] if get_origin(kind) is tuple else str if option.parse else kind
     flags = option.flags or ("" if is_of_run else SHORT_FLAGS.get(name, ""))
     option = option._replace(name=name, flags=flags)
     default = None if is_of_run else option.default

@@ -155,8 +155,7 @@ class RunPrinter(measuring.RunListener):
                 run, options.peak, has_calls=options.verbose, is_brief=True,
                 tolerance=self._tolerance,
             )  # fmt: skip
-            format_ = "text" if error else options.format
-            show(VIEW, shown, format_, is_verbose=options.verbose)
+            show(VIEW, shown, "text" if error else options.format, is_verbose=options.verbose)
 
 
 def print_plan(options: RunOptions, runs: int = 1) -> None:
@@ -339,8 +338,7 @@ def _print_job(words: list[str], of: type[Any], output: Path | None, **given: An
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
     from commbench.runner.jobs import make_job
 
-    resources = given.get("resources", ())
-    made = make_job(parse_words(words, "job"), words, **job, resources=resources)
+    made = make_job(parse_words(words, "job"), words, **job, resources=given.get("resources", ()))
     print_or_write(of(**given).script(made), output)
     if made.note:
         print_status(made.note)

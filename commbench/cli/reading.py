@@ -55,8 +55,7 @@ def show(
                 f"{name} is a sweep, and these options are for runs",
                 "leave out all options but --format, --verbose and --warnings",
             )
-        is_verbose = warnings or verbose
-        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, is_verbose)
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, warnings or verbose)
         return
     from commbench.answers.show.run_document import VIEW, ShownRun
 

@@ -83,8 +83,7 @@ def find_forms(names: Iterable[str], own: Iterable[OwnCall]) -> tuple[CallForm, 
 
 def suits(operation: Operation) -> bool:
     """Whether there can be own calls for an operation: it moves tensors of one group of ranks."""
-    is_odd = operation.prepare or operation.memory or operation.registers
-    return operation.has_data and not is_odd
+    return operation.has_data and not (operation.prepare or operation.memory or operation.registers)
 
 
 _registered: dict[str, Any] = {}

@@ -62,8 +62,7 @@ def _experts(ranks: int, hot: Callable[[int], bool]) -> Weights:
 
 def _hot_rank(ranks: int, hot: int = 0) -> Weights:
     """One rank has as much more than the others as all hot experts of w1 have together."""
-    extra = (_HOT - 1) * ranks
-    return _receiving([_EXPERTS + extra * (rank == hot) for rank in range(ranks)])
+    return _receiving([_EXPERTS + (_HOT - 1) * ranks * (rank == hot) for rank in range(ranks)])
 
 
 KINDS: dict[str, _Kind] = {

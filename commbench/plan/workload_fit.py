@@ -35,8 +35,7 @@ def prepare_replay(
     its size S. Calls that are then made by one rank, and messages to ranks that are not left, are
     left out. REFUSE takes no other number of ranks.
     """
-    chosen = workload._replace(steps=_choose_steps(workload, steps))
-    complete, completions = _complete(chosen)
+    complete, completions = _complete(workload._replace(steps=_choose_steps(workload, steps)))
     fitted, changes = _fit(_with_used_groups(complete), ranks or workload.world_size, fit)
     if not fitted.calls():
         why = f": {'; '.join(completions)}" if completions else ""

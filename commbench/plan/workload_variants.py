@@ -316,8 +316,7 @@ def _cut(calls: Sequence[Call], bucket_bytes: int) -> list[Call]:
 
 def _kind(call: Call) -> tuple[object, ...] | None:
     """What is equal in reductions that could be one call; None of another call."""
-    is_at_once = call.asynchronous is False
-    alike = call.operation, call.group, call.dtype, call.reduce_op, is_at_once
+    alike = call.operation, call.group, call.dtype, call.reduce_op, call.asynchronous is False
     return alike if _is_reduction(call) else None
 
 

@@ -92,8 +92,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    rows = [(line, read_cells([line])) for line in lines[1:]]
-    collector.read_rows(rows, add)
+    collector.read_rows([(line, read_cells([line])) for line in lines[1:]], add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:

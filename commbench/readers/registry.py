@@ -59,8 +59,7 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     found = [] if is_own else known
     if not found:
         why = ": it is JSON that commbench wrote" if is_own else _why_unknown(source.text.strip())
-        is_csv = source.path.endswith(".csv")
-        damaged = ", or a results.csv with its first line" if is_csv else ""
+        damaged = ", or a results.csv with its first line" if source.path.endswith(".csv") else ""
         hint = f"give the output of one of these: {', '.join(IMPORTERS)}{damaged}; {_OF_TRACES}"
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows{why}",

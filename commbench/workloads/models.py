@@ -49,8 +49,7 @@ def cut_buckets(tensors: Iterable[Tensor], limits: Sequence[int]) -> list[list[T
     for tensor in tensors:
         bucket = open_buckets.setdefault(tensor.dtype, [])
         bucket.append(tensor)
-        limit = limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]
-        if bytes_of(bucket) >= limit:
+        if bytes_of(bucket) >= limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]:
             done.append(open_buckets.pop(tensor.dtype))
             used[tensor.dtype] = used.get(tensor.dtype, 0) + 1
     return done + list(open_buckets.values())
@@ -277,8 +276,7 @@ def resnet_50(dtype: str = "float32") -> Model:
     """
     tensors = [t if t.dtype == "int64" else t._replace(dtype=dtype) for t in _resnet()]
     buffers = tuple(t for t in tensors if t.name.rpartition(".")[2] in _BUFFERS)
-    trained = tuple(t for t in tensors if t not in buffers)
-    return Model(RESNET_50, trained, buffers=buffers)
+    return Model(RESNET_50, tuple(t for t in tensors if t not in buffers), buffers=buffers)
 
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")

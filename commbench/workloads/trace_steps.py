@@ -289,10 +289,9 @@ def _with_computation(calls: Sequence[workload.Call], part: RankStep) -> tuple[w
     is_known = len(part.trace.computing) and not part.trace.is_cut and None not in ready
     if not (calls and is_known and part.length_s > 0):
         return tuple(calls)
-    marks = [0.0, *(time or 0.0 for time in ready), part.length_s]
     computed = [
         max(0.0, end - begin - length_within(part.exposed, begin, end))
-        for begin, end in pairwise(marks)
+        for begin, end in pairwise([0.0, *(time or 0.0 for time in ready), part.length_s])
     ]
     made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
     made[-1] = made[-1]._replace(compute_after_s=computed[-1])

@@ -227,8 +227,7 @@ def _panels(projection: Projection) -> list[Curves]:
     found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
-            series = [*_series(projection, own, across, other, name)]
-            panel = Curves(heading, series, scale, across)
+            panel = Curves(heading, [*_series(projection, own, across, other, name)], scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
                 panel = panel._replace(heading=short, inches=1.6)

@@ -52,8 +52,7 @@ def describe(found: curves.OnCurves) -> Document:
     judged = {each.verdict for each in found.ranges if each.ratio}
     is_good = judged and not found.is_slow and UNDECIDED not in judged
     tone = BAD if found.is_slow else GOOD if is_good else ""
-    notes = [*curve_notes(found), *causes]
-    blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
+    blocks: list[Block] = [ranges, _other_ranks(found), Items([*curve_notes(found), *causes])]
     judged_by = list(filter(None, (answer(found), _other_judges(found))))
     return Document(f"{found.run.name} beside published curves", (), judged_by, blocks, tone)
 

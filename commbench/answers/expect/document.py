@@ -225,9 +225,8 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     if call.node_factor:
         part = "node" if call.parts == call.nodes else "rack"
         share = call.node_factor * call.parts / call.ranks
-        once = "if data crosses the network only once"
         for what, factor, how in (
-            (f"each {part} sends", call.node_factor, once),
+            (f"each {part} sends", call.node_factor, "if data crosses the network only once"),
             ("each accelerator sends", share, "its share of that"),
             (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):

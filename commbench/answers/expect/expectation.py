@@ -246,9 +246,8 @@ def find_figures(call: Call) -> Iterator[Figure]:
     if several and nics and nics.link:
         found = [one for one in found if one.link == nics.link] or found
     number = attrgetter("nodes" if several else "ranks")
-    wanted = call.parts if several else call.ranks
     for own in collect((several and one.link, one) for one in found).values():
-        near = nearest(map(number, own), wanted)
+        near = nearest(map(number, own), call.parts if several else call.ranks)
         for one in own:
             if number(one) in near:
                 yield Figure(one, _at_size(one, call.size_bytes))

@@ -299,8 +299,7 @@ def _published_series(
     if scale != TIMES:
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
     if points and (factor or scale == TIMES):
-        look = Look(pictures.GREY, dashes=(4, 2), fill=0.2)
-        yield pictures.Series("published", look, points)
+        yield pictures.Series("published", Look(pictures.GREY, dashes=(4, 2), fill=0.2), points)
 
 
 def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> list[Mark]:

@@ -174,8 +174,7 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
         Column("half of\npeak at", _half, cells.NUMBER, 6),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )  # fmt: skip
-    title = "Summary: one row for each kind of call"
-    return Table(title, columns, kinds, attrgetter("title"))
+    return Table("Summary: one row for each kind of call", columns, kinds, attrgetter("title"))
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
