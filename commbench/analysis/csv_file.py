@@ -328,7 +328,7 @@ class ResultsCsv:
         """Add rows, or replace those of the same cases, and write the file again with all rows so
         far, in the order of the plan."""
         for row in rows:
-            self._lines[row.measurement.case.index] = make_csv([written_values(row_values(row))])
+            self._lines[row.case.index] = make_csv([written_values(row_values(row))])
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         try:

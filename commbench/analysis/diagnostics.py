@@ -15,16 +15,10 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis import clearer
 from commbench.analysis import diagnostic_figures as figures
-from commbench.analysis.clearer import (
-    REALTIME,
-    may_use_realtime,
-    more_launches,
-    more_time,
-    write_options,
-)
 from commbench.analysis.statistics import median
 from commbench.analysis.two_groups import BIMODAL
 from commbench.host.gpu_system import explain_counter
@@ -223,14 +217,14 @@ def _waited_hint(header: RunHeader | None) -> str:
         return f"{_BUSY}, and bind each rank to a core of its own: measure() binds none."
     if header is None or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
-    return busy_hint(header.plan.cpu_mode, may_use_realtime(header))
+    return busy_hint(header.plan.cpu_mode, clearer.may_use_realtime(header))
 
 
 def busy_hint(cpu_mode: str, is_allowed: bool = True) -> str:
     """The same for ranks on CPUs with a core each, which may use the mode realtime or not."""
     if cpu_mode == "realtime":
         return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
-    mode = REALTIME if is_allowed else "another --cpu-mode"
+    mode = clearer.REALTIME if is_allowed else "another --cpu-mode"
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 
@@ -270,12 +264,14 @@ def _anew(header: RunHeader) -> str:
 
 
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
-    "more_time": lambda header: _anew(header) + more_time(header),
-    "more_launches": more_launches,
-    "memory": lambda header: _anew(header) + write_options(header, memory="all"),
-    "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
+    "more_time": lambda header: _anew(header) + clearer.more_time(header),
+    "more_launches": clearer.more_launches,
+    "memory": lambda header: _anew(header) + clearer.write_options(header, memory="all"),
+    "timing": lambda header: _anew(header) + clearer.write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
-        f"try {_anew(header)}--cpu-mode realtime" if may_use_realtime(header) else _RUN_DOCTOR
+        f"try {_anew(header)}--cpu-mode realtime"
+        if clearer.may_use_realtime(header)
+        else _RUN_DOCTOR
     ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR
@@ -286,15 +282,11 @@ _TEXTS = read_sections(Path(__file__).with_suffix(".txt"))
 
 
 def _diagnostic(
-    name: str, figure: Callable[[ResultRow], float | None], threshold: float, *others: str,
-    names: Callable[[ResultRow], Sequence[str]] = lambda _: (),
-    is_enough: Callable[[ResultRow], bool] = lambda _: False,
-) -> Diagnostic:  # fmt: skip
+    name: str, figure: Callable[[ResultRow], float | None], limit: float, *others: str, **more: Any
+) -> Diagnostic:
     """The diagnostic with the texts of this name; `others` may explain it."""
     words, message, advice, explanation = _TEXTS[name].splitlines()
-    return Diagnostic(
-        name, figure, threshold, words, message, advice, explanation, others, names, is_enough
-    )
+    return Diagnostic(name, figure, limit, words, message, advice, explanation, others, **more)
 
 
 def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:

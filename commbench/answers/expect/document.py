@@ -146,7 +146,7 @@ def judgement_text(judgement: expectation.Judgement) -> str:
 def row_text(row: ResultRow, judgement: expectation.Judgement) -> str:
     """The judgement of a row of a run, with its source, in one or two sentences; without figures of
     others, that of all rows of its kind."""
-    found, size = judgement.expectation, format_bytes(row.measurement.case.size_bytes)
+    found, size = judgement.expectation, format_bytes(row.case.size_bytes)
     source = f" Source: {judgement.source}" if judgement.source else ""
     _, verb, said = judgement_text(judgement).partition(" is ")
     text = f"{bandwidth_text(row.known_busbw)} GB/s at {size}{verb}{said}"

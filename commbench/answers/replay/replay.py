@@ -163,7 +163,7 @@ def analyse_replay(
     plan = run.header.plan
     if not plan.workload:
         return ReplayResult((), run)
-    by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
+    by_key = {r.case.key(): r for r in (make_rows(run) if rows is None else rows)}
     steps = [
         _analyse_step(plan, step, by_key, peak)
         for step in replayed_workload(plan).steps
