@@ -166,7 +166,6 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
     from commbench.plan.cases import require_ready_case
 
     planned = api.plan_run(options)
-    line = shell_lines(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     require_ready_case(plan)
     first = own.rank * own.ranks_per_node
@@ -175,7 +174,7 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
         free_bytes=read_free_bytes() if plan.device == "cpu" else None,
         cores=len(os.sched_getaffinity(0)),
     )
-    described = plan_document(plan, line, host, planned.summary, runs)
+    described = plan_document(plan, shell_lines(planned.torchrun_line), host, planned.summary, runs)
     show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
 
 

@@ -71,9 +71,8 @@ def show(
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
-        is_elsewhere = is_file(Path(name)) and Path(name).name != JOURNAL
         command = resume_command(loaded.path)
-        if is_elsewhere:
+        if is_file(Path(name)) and Path(name).name != JOURNAL:
             command = f"copy it to FOLDER/{JOURNAL}, and type commbench run --resume FOLDER"
         print_status(f"{condition}: {command}")
 

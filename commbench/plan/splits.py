@@ -282,8 +282,7 @@ class Load(NamedTuple):
     @property
     def busiest(self) -> tuple[str, float]:
         """Whether the busiest rank `sends` or `receives` most, and that over the mean."""
-        sides = ("receives", self.received), ("sends", self.sent)
-        return max(sides, key=lambda side: side[1])
+        return max(("receives", self.received), ("sends", self.sent), key=lambda side: side[1])
 
 
 @lru_cache(maxsize=256)

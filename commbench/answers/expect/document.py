@@ -165,8 +165,7 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
-    demanded = (one.threshold.source for one in answer.demands)
-    sources = [*dict.fromkeys([*found.sources, *demanded])]
+    sources = [*dict.fromkeys([*found.sources, *(one.threshold.source for one in answer.demands)])]
     blocks: list[Block] = [
         facts_table([*_limits(found)], "bandwidth"),
         _figures(found, sources),

@@ -50,7 +50,6 @@ def plan_document(
     # A line for each kind of case that is not one call of all ranks.
     missing = [(c, "" if c.status == READY else f"{c.status}: {c.reason}") for c in cases]
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
-    shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
     answer += _duration(plan, [case for case in every if case.status == READY], runs)
     answer += _host_texts(plan, cases, host) if host else ()
@@ -61,7 +60,7 @@ def plan_document(
         Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
         Items(left_out(plan)),
         Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
-        Items(shapes),
+        Items([f"{title}: {text}" for title, text in texts.items() if text]),
         Code("The same with torchrun:", torchrun_line),
     ]
     return Document(title, (), answer, blocks)

@@ -235,14 +235,11 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
     together = [*texts("together") * any(len(row.group_times) > 1 for row in shared)]
     marked = any(_mark(row) for rows in every.values() for row in rows)
-    return (
-        [f"*: {WAITED}."] * marked
-        + together
-        + [
-            line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
-            for line, titles in found.items()
-        ]
-    )
+    every_line = [
+        line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
+        for line, titles in found.items()
+    ]
+    return [*[f"*: {WAITED}."] * marked, *together, *every_line]
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:

@@ -150,11 +150,10 @@ def document(shown: ShownRun) -> doc.Document:
     explained = [*column_meanings(rows).items()] if kinds else []
     explained += meanings(*(name for name, is_there in are_there.items() if is_there))
     section = doc.Section if shown.are_warnings_explained else doc.Folded
-    command = f"`commbench show {run_notes.typed_name(run)} --warnings`"
     warnings = run_notes.warnings_section(
         [("", warning) for warning in shown.warnings],
         shown.are_warnings_explained,
-        f"{command} prints them",
+        f"`commbench show {run_notes.typed_name(run)} --warnings` prints them",
     )
     columns = section("What the columns mean", [doc.Facts(explained)])
     if shown.only_warnings:
