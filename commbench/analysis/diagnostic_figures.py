@@ -226,9 +226,7 @@ def drift(row: ResultRow) -> float | None:
         batches = [own for own, launch in zip(batches, launches, strict=True) if launch == 0]
     if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
-    effect = row.time.design_effect
-    if any(launches):
-        effect = design_effect(batches, row.time.median)
+    effect = design_effect(batches, row.time.median) if any(launches) else row.time.design_effect
     if effect == 1 or not _has_trend(batches):
         return None
     half = len(batches) // 2

@@ -256,9 +256,7 @@ def fabric_of(header: RunHeader) -> Fabric | None:
     if header.gpu_shared:
         return None
     gpu = unique_gpu(header.devices) if header.plan.device != "cpu" else None
-    link = gpu.link if gpu else None
-    if gpu and _has_no_nvlink(header):
-        link = gpu.slot
+    link = (gpu.slot if _has_no_nvlink(header) else gpu.link) if gpu else None
     nics = _nics_of(header)
     return Fabric(gpu, link, nics) if gpu or nics else None
 

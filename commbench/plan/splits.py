@@ -303,6 +303,4 @@ def find_load(case: Case) -> Load:
 def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:
     """The elements of the blocks that must cross the link of a rank: all but the one that it keeps;
     a single block has to cross it."""
-    if ranks == 1:
-        return 0
-    return sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)
+    return 0 if ranks == 1 else sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)

@@ -283,10 +283,8 @@ class StageCalls:
         """The numbers of a bucket of these tensors."""
         if not self.training.distributed_optimizer:
             return sum(t.elements for t in tensors)
-        sizes = self.sizes
-        ranks = sizes.dp * sizes.cp
-        if group == EXPERT_DATA:
-            ranks = ranks * sizes.tp // sizes.ep
+        tp, cp, ep, dp, _ = self.sizes
+        ranks = dp * cp * tp // ep if group == EXPERT_DATA else dp * cp
         end = 0
         for tensor in tensors:
             end = _round_up(end, PARAMETER_ALIGNMENT) + tensor.elements

@@ -302,9 +302,7 @@ def _waited_after(call: workload.Call, index: int, issued: Sequence[float]) -> i
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
-    if call.waited_s is None:
-        return None
-    return max(index, bisect_right(issued, call.waited_s) - 1)
+    return None if call.waited_s is None else max(index, bisect_right(issued, call.waited_s) - 1)
 
 
 def _work(calls: Sequence[workload.Call]) -> tuple[Any, ...]:

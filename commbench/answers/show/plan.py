@@ -231,9 +231,7 @@ def list_missing(cases: Sequence[tuple[Case, str]]) -> list[str]:
 
 def _sizes(cases: Sequence[Case]) -> str:
     """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
-    if not cases[0].dtype:
-        return ""
-    return span(format_bytes, [case.size_bytes for case in cases])
+    return span(format_bytes, [case.size_bytes for case in cases]) if cases[0].dtype else ""
 
 
 def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
