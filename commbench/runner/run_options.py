@@ -79,9 +79,8 @@ class RunOptions(CallOptions):
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER", "shuffled: random, several times; ascending: one by one.",
-        plan="order",
-    )  # fmt: skip
+        "ORDER", "shuffled: random, several times; ascending: one by one.", plan="order"
+    )
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
         "K", "Launches, each of new processes and connections.",

@@ -192,10 +192,8 @@ TRANSFORMERS = by_name(
         "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048
     ),
     # Radford et al.: Language Models are Unsupervised Multitask Learners, 2019
-    Transformer(
-        "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024
-    ),
-)  # fmt: skip
+    Transformer("gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024),
+)
 """Public transformers."""
 RESNET_50 = "resnet-50"
 PRESETS = (*TRANSFORMERS, RESNET_50)
