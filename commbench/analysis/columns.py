@@ -100,10 +100,14 @@ def _wire_bytes(row: ResultRow) -> int | None:
     return None if sent is None else round(sent)
 
 
-def _numerics(row: ResultRow, name: str) -> float | None:
-    """A figure of the errors; None where no element was compared."""
-    found = worst_numerics(row.measurement.numerics)
-    return getattr(found, name) if found and found.elements > found.not_finite else None
+def _of_errors(name: str) -> Column:
+    """The column of a figure of Numerics; it is None where no element was compared."""
+
+    def find(row: ResultRow) -> float | None:
+        found = worst_numerics(row.measurement.numerics)
+        return getattr(found, name) if found and found.elements > found.not_finite else None
+
+    return Column(name, find, is_signed=name in ("sqnr_db", "bias"))
 
 
 def _same_bits(row: ResultRow) -> int | None:
@@ -199,11 +203,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("interference_ci_high", lambda row: _interference(row, "high")),
     *(_DIMENSIONS[name] for name in _LATER),
     Column("wire_bytes", _wire_bytes, INTEGER),
-    Column("rms_relative_error", partial(_numerics, name="rms_relative_error")),
-    Column("max_abs_error", partial(_numerics, name="max_abs_error")),
-    Column("max_ulp", partial(_numerics, name="max_ulp")),
-    Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
-    Column("bias", partial(_numerics, name="bias"), is_signed=True),
+    *map(_of_errors, ("rms_relative_error", "max_abs_error", "max_ulp", "sqnr_db", "bias")),
     Column("same_bits", _same_bits, INTEGER),
     Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
     Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),

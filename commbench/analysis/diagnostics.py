@@ -236,14 +236,14 @@ def waited_sentences(
     `queued` has the part of the time of each row, None where it is not known, and `headers` are
     those of their runs. `name`: of their run, where it is one of several; `whose`: of the one run
     of several whose ranks waited. Of several CPU modes that are compared, waiting is an effect."""
-    if 2 * sum(map(has_waited, queued)) <= len(queued):
+    some = sum(map(has_waited, queued))
+    if 2 * some <= len(queued):
         return []
     headers = [*headers]
     modes = dict.fromkeys(h.plan.cpu_mode for h in headers if h and h.plan.device == "cpu")
     if len(modes) > 1:
         named = list_some([*modes], 5)
         return [f"{WAITED.capitalize()}; how long depends on the CPU mode ({named})."]
-    some = sum(map(has_waited, queued))
     rows = f" ({some} of {len(queued)} rows)" * (some < len(queued))
     rows += f", in {whose}" * bool(whose)
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
@@ -253,9 +253,8 @@ def waited_sentences(
 def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
     """The same of the rows that were timed."""
     timed = [row for row in rows if row.time]
-    return waited_sentences(
-        [row.queued_share for row in timed], [row.header for row in timed], name
-    )
+    queued = [row.queued_share for row in timed]
+    return waited_sentences(queued, [row.header for row in timed], name)
 
 
 def _anew(header: RunHeader) -> str:
