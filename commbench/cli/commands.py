@@ -42,8 +42,11 @@ class Command(NamedTuple):
     """What Typer is told besides, of a command that options of `commbench run` may follow."""
 
     def all_options(self) -> Mapping[str, Option]:
-        """The options, by their names in Python."""
-        return self.options() if callable(self.options) else self.options
+        """The options, by their names in Python: also AS_DOCUMENT, where a view shows the result,
+        and no option of its own says how or where."""
+        own = self.options() if callable(self.options) else self.options
+        is_document = self.view and own.keys().isdisjoint(AS_DOCUMENT)
+        return {**own, **AS_DOCUMENT} if is_document else own
 
 
 def argument(metavar: str, text: str, kind: Any = str, default: Any = ...) -> Option:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
@@ -129,7 +129,6 @@ SMOKE = {
     ),
     "timeout": Option("S", "Seconds that one collective may take."),
     "junit": JUNIT,
-    **AS_DOCUMENT,
 }
 VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 PREFLIGHT = {
@@ -222,7 +221,6 @@ EXPERTS = {
 }
 WORKLOAD_SHOW = {
     "traces": TRACES,
-    **AS_DOCUMENT,
     "verbose": switch("Print all steps, and what the columns mean."),
 }
 WORKLOAD_IMPORT = {

@@ -106,11 +106,9 @@ EXPLAIN = {
     "op": Option("OP", "With RUN: only the rows of this operation."),
     "peak": Option("SPEED", "Compare busbw with a speed: 450GB/s, 400GB/s/node, or a link."),
     "model": Option("MACHINE", "Compare with predictions of a file of `commbench model fit`."),
-    **AS_DOCUMENT,
 }  # fmt: skip
 OPS = {
     "calls": switch("List the calls that packages have installed for --call; this imports them."),
-    **AS_DOCUMENT,
 }
 EXPORT = {
     "run": RUN,
@@ -260,7 +258,7 @@ MODEL_FIT = {
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
 _MACHINE = argument("MACHINE", "A file of `commbench model fit`, or published:h100.")
-MODEL_SHOW = {"machine": _MACHINE, **AS_DOCUMENT}
+MODEL_SHOW = {"machine": _MACHINE}
 MODEL_PREDICT = {
     "machine": _MACHINE,
     "ranks": Option(
@@ -283,7 +281,6 @@ MODEL_PREDICT = {
 LINKS = {
     "name": argument("[NAME]", "A link or an accelerator, such as ib-ndr or h100.", default=None),
     "published": switch("Print bus bandwidths that others published."),
-    **AS_DOCUMENT,
 }
 EXPECT = {
     "run": argument("[RUN]", "A run, to compare its rows with published curves.", default=None),
@@ -307,14 +304,12 @@ EXPECT = {
     "algbw": Option("SPEED", "Algorithm bandwidth: 250GB/s.", GIVEN),
     "time": Option("T", "Time of one call, with --size: 4.2ms.", GIVEN),
     "tolerance": Option("PERCENT", "How far below figures of others is plausible.  [default: 20%]"),
-    **AS_DOCUMENT,
 }  # fmt: skip
 DOCTOR = {
     "seconds": Option("S", "About how long the whole check takes."),
     "rounds": Option("N", "How often each cpu mode is tried."),
     "nproc_per_node": Option("N", "Ranks of each launch."),
     "verbose": switch("Print every size of each mode, and all facts of the host."),
-    **AS_DOCUMENT,
 }
 NODE = Option("NAME", "Only this node or cluster.")
 CHOSEN = {
@@ -344,7 +339,7 @@ HISTORY_FORGET = {
 _API, _TREND = "commbench.api.history", "answers.history.document"
 _FIT, _PREDICTED = "answers.cost.fit_document", "answers.cost.predict_document"
 COMMANDS = {
-    "list": Command("reading", AS_DOCUMENT, view="answers.show.lists:RUNS"),
+    "list": Command("reading", {}, view="answers.show.lists:RUNS"),
     "show": Command("reading", SHOW),
     "plot": Command("reading", PLOT, ("plot",)),
     "report": Command("reading", REPORT, ("check",)),
@@ -356,8 +351,7 @@ COMMANDS = {
     "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
     "history add": Command("subcommands", HISTORY_ADD, (f"{_API}.add",)),
     "history list": Command(
-        "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
-        f"{_TREND}:RUNS",
+        "subcommands", {"node": NODE, "db": DB}, (f"{_API}.list_",), f"{_TREND}:RUNS",
     ),
     "history show": Command("subcommands", HISTORY_SHOW, (f"{_API}.show",), _TREND),
     "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
@@ -370,7 +364,7 @@ COMMANDS = {
     "ops": Command("judging", OPS, view="answers.show.lists:CALLS"),
     "links": Command("judging", LINKS, view="answers.show.lists:LINKS"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
-    "env": Command("judging", AS_DOCUMENT, view="answers.show.lists:ENVIRONMENT"),
+    "env": Command("judging", {}, view="answers.show.lists:ENVIRONMENT"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
 }  # fmt: skip
 """By the words that call them."""
