@@ -157,9 +157,11 @@ NODES = {
     "nodes": Option("N", "Nodes to measure on."),
     "nproc_per_node": Option("N", "Ranks per node."),
 }
-NODES_FIRST = {
+OF_JOBS = {
     "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
     "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
+    "env": VARIABLES,
+    "output": NEW_FILE,
 }
 GPUS_PER_NODE = Option("N", "GPUs of each node.  [default: one per rank that uses one]")
 JOB_SLURM = {
@@ -172,9 +174,7 @@ JOB_SLURM = {
     "exclusive": Option("", "Whole nodes, or shared ones.", flags="--exclusive/--shared"),
     "container": Option("IMAGE", "Image in which the ranks run; needs the plugin pyxis."),
     "setup": Option("LINE", "Shell command before the run: 'module load cuda'. May be repeated."),
-    **NODES_FIRST,
-    "env": VARIABLES,
-    "output": NEW_FILE,
+    **OF_JOBS,
 }
 JOB_KUBERNETES = {
     **NODES,
@@ -189,9 +189,7 @@ JOB_KUBERNETES = {
         type=list[str],
     ),
     "runtime": Option("NAME", "ClusterTrainingRuntime of a trainjob."),
-    **NODES_FIRST,
-    "env": VARIABLES,
-    "output": NEW_FILE,
+    **OF_JOBS,
 }  # fmt: skip
 TRACES = argument(
     "TRACE...",
@@ -204,7 +202,7 @@ MESH = Option(
     "DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8.", type=str, default=...,
     separator=",",
 )  # fmt: skip
-RANKS_PER_NODE = Option("N", "Ranks on each host.")
+GENERATED = {"ranks_per_node": Option("N", "Ranks on each host."), "output": WORKLOAD_FILE}
 TRANSFORMER = {
     "model": Option("NAME", "A public model: llama-3-8b; a wrong name lists all.", type=str),
     "params": Option("NUMBER", "Parameters: 350M, 7B, 7e9.", type=str),
@@ -233,8 +231,7 @@ WORKLOAD_DDP = {
     **TRANSFORMER,
     "dtype": Option("DTYPE", "Element type of parameters and gradients.", default="float32"),
     "bucket": Option("SIZE", "bucket_cap_mb as a size.  [default: 25M, the first 1M]"),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }
 WORKLOAD_FSDP = {
     "mesh": MESH._replace(help="Ranks: dp_replicate=2,dp_shard=8."),
@@ -242,8 +239,7 @@ WORKLOAD_FSDP = {
     "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
     "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
     "reshard": Option("", "reshard_after_forward of the blocks.", type=bool, default=True),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }  # fmt: skip
 WORKLOAD_MEGATRON = {
     "mesh": MESH,
@@ -257,8 +253,7 @@ WORKLOAD_MEGATRON = {
     "sequence_parallel": Option("", "Sequence parallelism, with tp."),
     "distributed_optimizer": Option("", "Reduce-scatter gradients, gather parameters."),
     "bucket": Option("SIZE", "A bucket of gradients.  [default: Megatron's]", type=str),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }  # fmt: skip
 AFTER_DASHES: Mapping[str, Any] = {
     "context_settings": {"allow_extra_args": True},

@@ -44,10 +44,10 @@ LIMITS = {
         "one, allows: h100:8x400G; or with published curves of sound machines.", RULE,
     ),
 }  # fmt: skip
-RULES_FILE = Option(
-    "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
-)
-LENIENCE = {
+VERDICTS = {
+    "rules": Option(
+        "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
+    ),
     "undecided": Option(
         "pass|fail|no-verdict", "What rows that are undecided, or likely pass, do. fail: they "
         "fail, and each row has to pass by itself; pass: they pass, unless the whole interval is "
@@ -144,8 +144,7 @@ REPORT = {
         "terminal, and html otherwise]", OUTPUT, str,
     ),
     **LIMITS,
-    "rules": RULES_FILE,
-    **LENIENCE,
+    **VERDICTS,
     "tolerance": Option(
         "PERCENT", "Of several runs: differences up to this count as the same.  [default: 5%] "
         "With --expect: as that of `commbench check`.", VERDICT,
@@ -188,8 +187,7 @@ CHECK = {
     "published": PUBLISHED._replace(group=RULE),
     "node": Option("NAME", "Of --against history: the node.  [default: the hosts of RUN]", RULE),
     "db": DB._replace(group=RULE),
-    "rules": RULES_FILE,
-    **LENIENCE,
+    **VERDICTS,
     "force": FORCE._replace(group=VERDICT),
     "junit": JUNIT,
     "json": Option("FILE.json", "Write the verdict and all rows to a new file.", OUTPUT, Path),
