@@ -76,6 +76,7 @@ def find_interference(
     `rank_times` what is known of each rank."""
     lengths, batches = lengths_of(samples_of(batches)), without_samples(batches)
     iterations, elapsed = sum(lengths), sum(batch.elapsed_s for batch in batches)
+    switches = sum(batch.switches for batch in batches)
     counted = [times.last_in for times in rank_times]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     of_all = sum(last)
@@ -99,9 +100,7 @@ def find_interference(
         calls=batches[0].calls if batches else None,
         stalled_share=_stalled_share(batches, ordered_s),
         queued_share=share("queued_s"),
-        switches_per_iteration=sum(batch.switches for batch in batches) / iterations
-        if iterations and elapsed
-        else None,
+        switches_per_iteration=switches / iterations if iterations and elapsed else None,
         throttled_share=share("throttled_s"),
         stolen_share=share("stolen_s"),
         entry_skew_s=median(known("entry_skew_s")) if known("entry_skew_s") else None,

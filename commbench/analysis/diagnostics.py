@@ -141,7 +141,6 @@ WAITED = f"ranks waited for a core over {format_share(MOST_QUEUED)} of the time"
 _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
 _BUSY = "Use an idle host"
-_CROWDED = "Give each rank a core"
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -212,7 +211,7 @@ def _waited_hint(header: RunHeader | None) -> str:
     if header and header.plan.needs_two_cores:
         return f"{_BUSY}, with two cores for each rank, which --overlap needs."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
-        return f"{_CROWDED}."
+        return "Give each rank a core."
     if header and is_in_process(header) and header.plan.device == "cpu":
         return f"{_BUSY}, and bind each rank to a core of its own: measure() binds none."
     if header is None or header.plan.device != "cpu":

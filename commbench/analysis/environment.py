@@ -44,7 +44,6 @@ _HOW = (
 """Fields of a plan that say how the run measured."""
 _UNLIKELY = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 """Differences that hardly change times."""
-_STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
 _SET_FOR_RANKS = {
     "GLOO_SOCKET_IFNAME": "lo",
@@ -228,7 +227,7 @@ def is_default(header: RunHeader, name: str, value: str) -> bool:
 def time_statistic(run: LoadedRun) -> str:
     """What the times of a run are, such as `mean over ranks`; empty for a results.csv."""
     statistics = {
-        m.reported.statistic if m.reported else _STATISTIC
+        m.reported.statistic if m.reported else "median over iterations, slowest rank"
         for m in (run.run.measurements if run.run else ())
         if m.reported or m.batches
     }

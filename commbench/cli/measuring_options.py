@@ -217,10 +217,7 @@ EXPERTS = {
     "experts": Option("N", "Experts of a layer.  [default: none]", type=int),
     "top_k": Option("K", "Experts that get a token.", type=int),
 }
-WORKLOAD_SHOW = {
-    "traces": TRACES,
-    "verbose": switch("Print all steps, and what the columns mean."),
-}
+WORKLOAD_SHOW = {"traces": TRACES, "verbose": switch("Print all steps, and what the columns mean.")}
 WORKLOAD_IMPORT = {
     "traces": TRACES,
     "output": WORKLOAD_FILE._replace(default=...),

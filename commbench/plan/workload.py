@@ -227,8 +227,7 @@ def make_workload(values: Any) -> Workload:
     return workload
 
 
-_make_program = partial(build, Program, calls=partial(build, Call))
-_make_step = partial(build, Step, programs=_make_program)
+_make_step = partial(build, Step, programs=partial(build, Program, calls=partial(build, Call)))
 
 
 def _require(holds: bool, name: str, value: object) -> None:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from commbench.answers.soak.soak import SoakResult
     from commbench.views.pictures import Picture
 
-GPU_SHARED = "Ranks share a GPU: these times do not measure performance."
-
 
 @dataclass(frozen=True)
 class ShownRun:
@@ -272,7 +270,7 @@ def _status(shown: ShownRun) -> Iterator[str]:
     else:
         yield _measured(run)
     if run.header.gpu_shared:
-        yield GPU_SHARED
+        yield "Ranks share a GPU: these times do not measure performance."
     if run.restarts:
         times = "once" if len(run.restarts) == 1 else f"{len(run.restarts)} times"
         yield f"This run was cut off and resumed {times}."
