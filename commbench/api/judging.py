@@ -197,9 +197,8 @@ def expect(
     call = Call(
         fabric, operation.name, nodes * per_node, nodes, size_bytes, algorithm or None, nccl or None
     )
-    found = expectation.find_expectation(
-        call, expectation.BELOW if tolerance is None else parse_tolerance(tolerance)
-    )
+    below = expectation.BELOW if tolerance is None else parse_tolerance(tolerance)
+    found = expectation.find_expectation(call, below)
     found = curves.expect_on_curves(found) if tolerance is None else found
     given = {"busbw": busbw, "algbw": algbw, "time": time}
     bandwidth = _given_busbw(call, {n: value for n, value in given.items() if value is not None})

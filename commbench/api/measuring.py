@@ -88,9 +88,8 @@ def takes_options(
         more = more if is_explained else "help(commbench.run) explains the keywords it has, too."
         function.__doc__ = f"{about}\n\n{more}"
         of_all = sorted(readable(own.values()), key=attrgetter("kind"))
-        made = _Signature(
-            of_all, return_annotation=Annotation(inspect.signature(function).return_annotation)
-        )
+        returned = Annotation(inspect.signature(function).return_annotation)
+        made = _Signature(of_all, return_annotation=returned)
         function.__signature__ = made  # type: ignore[attr-defined]
         return function
 

@@ -303,9 +303,8 @@ def import_results(
         require_label(label)
     found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
-    folder = run_folder.create_folder(
-        Path(output) if output else run_folder.new_folder(as_label(header.label))
-    )
+    path = Path(output) if output else run_folder.new_folder(as_label(header.label))
+    folder = run_folder.create_folder(path)
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
     return imported

@@ -288,9 +288,8 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     """
     words = context.args
     try:
-        found = api.preflight(
-            parse_words(words, "preflight"), words, output=output, **given, notify=print_status
-        )
+        run = parse_words(words, "preflight")
+        found = api.preflight(run, words, output=output, **given, notify=print_status)
     except Interrupted as error:
         show(error.run)
         raise

@@ -65,9 +65,8 @@ def of_soak() -> Mapping[str, Option]:
     from commbench.api.measuring import SOAK_OPTIONS, SOAK_S
 
     found = _of_run({}, SOAK_OPTIONS)
-    time = found.pop("duration")._replace(
-        group=WHAT, flags="--for --duration", default_text=f"{SOAK_S:g}s, unless --cycles is given"
-    )
+    usual, flags = f"{SOAK_S:g}s, unless --cycles is given", "--for --duration"
+    time = found.pop("duration")._replace(group=WHAT, flags=flags, default_text=usual)
     tolerance = Option(
         "PART", "Smaller drifts, and minutes that are less slow, do not fail.  [default: 5%]",
         WHAT, str,

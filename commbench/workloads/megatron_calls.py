@@ -266,9 +266,8 @@ class StageCalls:
     def buckets(self, stage: int) -> list[Bucket]:
         """The buckets of a stage, in the order in which they are complete."""
         training, units = self.training, self.units(stage)
-        default = DTYPES[training.gradient_dtype].size_bytes * max(
-            BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * self.sizes.dp * self.sizes.cp
-        )
+        of_ranks = BUCKET_PARAMETERS_PER_RANK * self.sizes.dp * self.sizes.cp
+        default = DTYPES[training.gradient_dtype].size_bytes * max(BUCKET_PARAMETERS, of_ranks)
         limit = 1 << 62 if stage else training.bucket_bytes or default
         found = []
         for kind, group in enumerate((self.data, EXPERT_DATA)):

@@ -68,14 +68,10 @@ def plan_document(
 
 def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:
     """A row for each case; of many cases a terminal shows a row for each kind."""
-
-    def count(cases: Sequence[Case]) -> int | None:
-        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
-
     columns = (
         Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
         Column("size", _sizes, NUMBER),
-        Column("count", count, NUMBER, 1),
+        Column("count", lambda c: c[0].count if c[0].dtype and len(c) == 1 else None, NUMBER, 1),
         Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
     )
     single = [[case] for own in kinds for case in own]

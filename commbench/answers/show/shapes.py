@@ -336,10 +336,8 @@ def groups_blocks(rows: Sequence[ResultRow]) -> list[Block]:
 
     def slowness(group: GroupRow) -> float:
         time = group.together or group.alone or Estimate(0.0)
-        over = group.interference or Estimate(
-            time.value / usual.get((group.title, group.case.size_bytes), 1.0)
-        )
-        return over.value
+        usual_s = usual.get((group.title, group.case.size_bytes), 1.0)
+        return group.interference.value if group.interference else time.value / usual_s
 
     table = Table("Time of each group", COLUMNS, groups, attrgetter("title"))
     return [*summarise(table, slowness, COLUMNS[2:], "groups", COLUMNS[:1]), Items(notes)]
