@@ -264,10 +264,8 @@ def require_ready_case(plan: Plan) -> None:
     hints = {refusal.hint for refusal in refusals}
     reasons = list(dict.fromkeys(case.reason for case in cases))[:3]
     error = UsageError if all(r.is_wrong for r in refusals) else UnavailableError
-    raise error(
-        f"nothing is left to measure: {'; '.join(reasons)}",
-        hints.pop() if len(hints) == 1 else _Refusal("").hint,
-    )
+    hint = hints.pop() if len(hints) == 1 else _Refusal("").hint
+    raise error(f"nothing is left to measure: {'; '.join(reasons)}", hint)
 
 
 def has_numerics(plan: Plan, case: Case) -> bool:

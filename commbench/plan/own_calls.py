@@ -202,10 +202,8 @@ def _find(source: str) -> Any:
         entry = getattr(entry, part, None)
     if entry is None:
         known = [n for n, each in vars(module).items() if hasattr(each, "operation")]
-        raise UsageError(
-            f"the call {source} does not exist: {where} has no {name}",
-            f"it has: {', '.join(known)}" if known else CLASS,
-        )
+        hint = f"it has: {', '.join(known)}" if known else CLASS
+        raise UsageError(f"the call {source} does not exist: {where} has no {name}", hint)
     return entry
 
 
