@@ -177,10 +177,8 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
         raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
     digest = "#" + sha256(repr(matrix).encode()).hexdigest()[:8]
     if (told := _DIGEST.search(given)) and told.group() != digest:
-        raise UsageError(
-            f"{path} has changed: its digest is {digest}, not {told.group()}",
-            f"write {FILE}:{path} for the matrix that it has now",
-        )
+        why = f"{path} has changed: its digest is {digest}, not {told.group()}"
+        raise UsageError(why, f"write {FILE}:{path} for the matrix that it has now")
     return f"{FILE}:{path}{digest}", matrix
 
 

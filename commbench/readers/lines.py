@@ -78,10 +78,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     columns = [NCCL_PERF.get(name, name) for name in head]
     is_perf = "op_name" in head
     if missing := [name for name in COLUMNS if name not in columns]:
-        raise RecordsError(
-            f"{source.path} has no column {' and no column '.join(missing)}",
-            f"the columns of curves are {','.join(COLUMNS)}",
-        )
+        why = f"{source.path} has no column {' and no column '.join(missing)}"
+        raise RecordsError(why, f"the columns of curves are {','.join(COLUMNS)}")
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:

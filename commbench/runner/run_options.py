@@ -331,10 +331,8 @@ def parse_options(
     if "workload" in values:
         for name in names:
             if (option := RUN_OPTIONS[name]).chooses_calls or option.sets:
-                raise UsageError(
-                    f"{option.flag} has no effect with --workload",
-                    "leave it out: the workload has the calls that are made",
-                )
+                hint = "leave it out: the workload has the calls that are made"
+                raise UsageError(f"{option.flag} has no effect with --workload", hint)
         require_no_run(values["workload"])
         values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)
