@@ -100,10 +100,14 @@ def _wire_bytes(row: ResultRow) -> int | None:
     return None if sent is None else round(sent)
 
 
-def _numerics(row: ResultRow, name: str) -> float | None:
-    """A figure of the errors; None where no element was compared."""
-    found = worst_numerics(row.measurement.numerics)
-    return getattr(found, name) if found and found.elements > found.not_finite else None
+def _of_errors(name: str) -> Column:
+    """The column of a figure of Numerics; it is None where no element was compared."""
+
+    def find(row: ResultRow) -> float | None:
+        found = worst_numerics(row.measurement.numerics)
+        return getattr(found, name) if found and found.elements > found.not_finite else None
+
+    return Column(name, find, is_signed=name in ("sqnr_db", "bias"))
 
 
 def _same_bits(row: ResultRow) -> int | None:
@@ -135,7 +139,7 @@ COLUMNS: dict[str, Column] = by_name(
     _DIMENSIONS["timing"],
     Column("cpu_mode", lambda row: row.header.plan.cpu_mode, TEXT),
     _DIMENSIONS["size_bytes"],
-    Column("count", lambda row: row.measurement.case.count, INTEGER),
+    Column("count", lambda row: row.case.count, INTEGER),
     Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
     Column("stop_reason", lambda row: row.stop_reason, TEXT),
     _of_time("time_us", "median"),
@@ -171,13 +175,13 @@ COLUMNS: dict[str, Column] = by_name(
     *(column for name, column in _DIMENSIONS.items() if name not in _LATER),
     Column("messages_per_s", lambda row: row.messages_per_s),
     Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
-    Column("num_tensors", lambda row: row.measurement.case.num_tensors, INTEGER),
+    Column("num_tensors", lambda row: row.case.num_tensors, INTEGER),
     Column("form_ratio", lambda row: row.form_ratio and row.form_ratio.value),
     Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
     Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
     Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
-    Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
-    Column("groups", lambda row: len(row.header.plan.groups_of(row.measurement.case)), INTEGER),
+    Column("group_size", lambda row: row.case.ranks, INTEGER),
+    Column("groups", lambda row: len(row.header.plan.groups_of(row.case)), INTEGER),
     Column("worst_group", lambda row: row.worst_group, TEXT),
     Column("interference", lambda row: _interference(row, "value")),
     Column("sent_max_over_mean", lambda row: row.case.load and row.case.load.sent),
@@ -199,11 +203,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("interference_ci_high", lambda row: _interference(row, "high")),
     *(_DIMENSIONS[name] for name in _LATER),
     Column("wire_bytes", _wire_bytes, INTEGER),
-    Column("rms_relative_error", partial(_numerics, name="rms_relative_error")),
-    Column("max_abs_error", partial(_numerics, name="max_abs_error")),
-    Column("max_ulp", partial(_numerics, name="max_ulp")),
-    Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
-    Column("bias", partial(_numerics, name="bias"), is_signed=True),
+    *map(_of_errors, ("rms_relative_error", "max_abs_error", "max_ulp", "sqnr_db", "bias")),
     Column("same_bits", _same_bits, INTEGER),
     Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
     Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),

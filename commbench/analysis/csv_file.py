@@ -155,8 +155,7 @@ def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
     try:
         with files.reading(path, _HINT, _LARGEST_BYTES) as raw:
             file = io.TextIOWrapper(raw, "utf-8-sig", newline="")
-            names = _read_names(path, file)
-            blocks = _read_blocks(path, file, names, tuple(columns))
+            blocks = _read_blocks(path, file, _read_names(path, file), tuple(columns))
             return PackedRows(tuple(columns), blocks)
     except UnicodeDecodeError:
         raise RecordsError(f"{path} is not text", _HINT) from None
@@ -329,8 +328,7 @@ class ResultsCsv:
         """Add rows, or replace those of the same cases, and write the file again with all rows so
         far, in the order of the plan."""
         for row in rows:
-            line = make_csv([written_values(row_values(row))])
-            self._lines[row.measurement.case.index] = line
+            self._lines[row.case.index] = make_csv([written_values(row_values(row))])
         head = ",".join(COLUMNS) + "\n"
         text = head + "".join(self._lines[index] for index in sorted(self._lines))
         try:

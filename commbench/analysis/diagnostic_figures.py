@@ -76,6 +76,7 @@ def find_interference(
     `rank_times` what is known of each rank."""
     lengths, batches = lengths_of(samples_of(batches)), without_samples(batches)
     iterations, elapsed = sum(lengths), sum(batch.elapsed_s for batch in batches)
+    switches = sum(batch.switches for batch in batches)
     counted = [times.last_in for times in rank_times]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
     of_all = sum(last)
@@ -99,9 +100,7 @@ def find_interference(
         calls=batches[0].calls if batches else None,
         stalled_share=_stalled_share(batches, ordered_s),
         queued_share=share("queued_s"),
-        switches_per_iteration=sum(batch.switches for batch in batches) / iterations
-        if iterations and elapsed
-        else None,
+        switches_per_iteration=switches / iterations if iterations and elapsed else None,
         throttled_share=share("throttled_s"),
         stolen_share=share("stolen_s"),
         entry_skew_s=median(known("entry_skew_s")) if known("entry_skew_s") else None,
@@ -177,14 +176,14 @@ def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
 def overlap_threads_per_core(row: ResultRow) -> float | None:
     """For a rank on a CPU that communicates and computes at once, the threads that share a core:
     that of the rank, and that of its backend. None for other rows."""
-    ranks = ranks_per_core(row.header) if row.measurement.case.part == AT_ONCE else None
+    ranks = ranks_per_core(row.header) if row.case.part == AT_ONCE else None
     return None if ranks is None else 2 * ranks
 
 
 def shown_asymmetric(row: ResultRow) -> float | None:
     """1 where NCCL's log does not show that a call used its symmetric windows; None for buffers in
     other memory, and for their registration itself."""
-    case = row.measurement.case
+    case = row.case
     entry, registers = ALLOCATORS.get(case.memory), OPERATIONS[case.operation].registers
     if registers or not (entry and entry.needs_nccl and entry.is_symmetric):
         return None
@@ -226,9 +225,7 @@ def drift(row: ResultRow) -> float | None:
         batches = [own for own, launch in zip(batches, launches, strict=True) if launch == 0]
     if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
-    effect = row.time.design_effect
-    if any(launches):
-        effect = design_effect(batches, row.time.median)
+    effect = design_effect(batches, row.time.median) if any(launches) else row.time.design_effect
     if effect == 1 or not _has_trend(batches):
         return None
     half = len(batches) // 2
@@ -264,7 +261,7 @@ def _iteration_s(row: ResultRow) -> float | None:
 def skew(row: ResultRow) -> float | None:
     """The time between the first and the last rank's start of a call, over that of the call."""
     waited_s, iteration_s = row.interference.entry_skew_s, _iteration_s(row)
-    is_aligned = describe_timing(row.measurement.case.timing).has_entry_skew
+    is_aligned = describe_timing(row.case.timing).has_entry_skew
     return waited_s / iteration_s if is_aligned and waited_s is not None and iteration_s else None
 
 
@@ -276,7 +273,7 @@ def always_last(row: ResultRow) -> float | None:
         return None
     if row.time is None or row.time.iterations < FEWEST_FOR_SHAPE:
         return None
-    return None if _last_rank(row) == row.measurement.case.root else max(shares)
+    return None if _last_rank(row) == row.case.root else max(shares)
 
 
 def last_rank(row: ResultRow) -> list[str]:
@@ -287,7 +284,7 @@ def last_rank(row: ResultRow) -> list[str]:
 
 def _last_rank(row: ResultRow) -> int | None:
     """The rank that started last in most calls; None where that is not known."""
-    shares, ranks = row.interference.last_share, row.header.plan.ranks_of(row.measurement.case)
+    shares, ranks = row.interference.last_share, row.header.plan.ranks_of(row.case)
     return ranks[shares.index(max(shares))] if shares else None
 
 

@@ -15,16 +15,10 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis import clearer
 from commbench.analysis import diagnostic_figures as figures
-from commbench.analysis.clearer import (
-    REALTIME,
-    may_use_realtime,
-    more_launches,
-    more_time,
-    write_options,
-)
 from commbench.analysis.statistics import median
 from commbench.analysis.two_groups import BIMODAL
 from commbench.host.gpu_system import explain_counter
@@ -147,7 +141,6 @@ WAITED = f"ranks waited for a core over {format_share(MOST_QUEUED)} of the time"
 _SO = "this shows the host, not the network"
 WAITED_SENTENCE = f"{WAITED.capitalize()}: {_SO}"
 _BUSY = "Use an idle host"
-_CROWDED = "Give each rank a core"
 QUEUED = "queued"
 """The diagnostic that says of which rows that is so."""
 
@@ -218,19 +211,19 @@ def _waited_hint(header: RunHeader | None) -> str:
     if header and header.plan.needs_two_cores:
         return f"{_BUSY}, with two cores for each rank, which --overlap needs."
     if header and (figures.ranks_per_core(header) or 0.0) > 1.0:
-        return f"{_CROWDED}."
+        return "Give each rank a core."
     if header and is_in_process(header) and header.plan.device == "cpu":
         return f"{_BUSY}, and bind each rank to a core of its own: measure() binds none."
     if header is None or header.plan.device != "cpu":
         return f"{_BUSY}, with a core for each rank."
-    return busy_hint(header.plan.cpu_mode, may_use_realtime(header))
+    return busy_hint(header.plan.cpu_mode, clearer.may_use_realtime(header))
 
 
 def busy_hint(cpu_mode: str, is_allowed: bool = True) -> str:
     """The same for ranks on CPUs with a core each, which may use the mode realtime or not."""
     if cpu_mode == "realtime":
         return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
-    mode = REALTIME if is_allowed else "another --cpu-mode"
+    mode = clearer.REALTIME if is_allowed else "another --cpu-mode"
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 
@@ -242,14 +235,14 @@ def waited_sentences(
     `queued` has the part of the time of each row, None where it is not known, and `headers` are
     those of their runs. `name`: of their run, where it is one of several; `whose`: of the one run
     of several whose ranks waited. Of several CPU modes that are compared, waiting is an effect."""
-    if 2 * sum(map(has_waited, queued)) <= len(queued):
+    some = sum(map(has_waited, queued))
+    if 2 * some <= len(queued):
         return []
     headers = [*headers]
     modes = dict.fromkeys(h.plan.cpu_mode for h in headers if h and h.plan.device == "cpu")
     if len(modes) > 1:
         named = list_some([*modes], 5)
         return [f"{WAITED.capitalize()}; how long depends on the CPU mode ({named})."]
-    some = sum(map(has_waited, queued))
     rows = f" ({some} of {len(queued)} rows)" * (some < len(queued))
     rows += f", in {whose}" * bool(whose)
     sentence = f"{name}: {WAITED}: {_SO}" if name else WAITED_SENTENCE
@@ -259,9 +252,8 @@ def waited_sentences(
 def waited_answer(rows: Iterable[ResultRow], name: str = "") -> list[str]:
     """The same of the rows that were timed."""
     timed = [row for row in rows if row.time]
-    return waited_sentences(
-        [row.queued_share for row in timed], [row.header for row in timed], name
-    )
+    queued = [row.queued_share for row in timed]
+    return waited_sentences(queued, [row.header for row in timed], name)
 
 
 def _anew(header: RunHeader) -> str:
@@ -270,12 +262,14 @@ def _anew(header: RunHeader) -> str:
 
 
 _BLANKS: dict[str, Callable[[RunHeader], str]] = {
-    "more_time": lambda header: _anew(header) + more_time(header),
-    "more_launches": more_launches,
-    "memory": lambda header: _anew(header) + write_options(header, memory="all"),
-    "timing": lambda header: _anew(header) + write_options(header, timing=PIPELINED),
+    "more_time": lambda header: _anew(header) + clearer.more_time(header),
+    "more_launches": clearer.more_launches,
+    "memory": lambda header: _anew(header) + clearer.write_options(header, memory="all"),
+    "timing": lambda header: _anew(header) + clearer.write_options(header, timing=PIPELINED),
     "less_waiting": lambda header: (
-        f"try {_anew(header)}--cpu-mode realtime" if may_use_realtime(header) else _RUN_DOCTOR
+        f"try {_anew(header)}--cpu-mode realtime"
+        if clearer.may_use_realtime(header)
+        else _RUN_DOCTOR
     ),
     "counter": lambda header: (
         explain_counter(next(iter(figures.risen_counters(header)), "")) or _RUN_DOCTOR
@@ -286,15 +280,11 @@ _TEXTS = read_sections(Path(__file__).with_suffix(".txt"))
 
 
 def _diagnostic(
-    name: str, figure: Callable[[ResultRow], float | None], threshold: float, *others: str,
-    names: Callable[[ResultRow], Sequence[str]] = lambda _: (),
-    is_enough: Callable[[ResultRow], bool] = lambda _: False,
-) -> Diagnostic:  # fmt: skip
+    name: str, figure: Callable[[ResultRow], float | None], limit: float, *others: str, **more: Any
+) -> Diagnostic:
     """The diagnostic with the texts of this name; `others` may explain it."""
     words, message, advice, explanation = _TEXTS[name].splitlines()
-    return Diagnostic(
-        name, figure, threshold, words, message, advice, explanation, others, names, is_enough
-    )
+    return Diagnostic(name, figure, limit, words, message, advice, explanation, others, **more)
 
 
 def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:

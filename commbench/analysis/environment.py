@@ -44,7 +44,6 @@ _HOW = (
 """Fields of a plan that say how the run measured."""
 _UNLIKELY = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 """Differences that hardly change times."""
-_STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
 _SET_FOR_RANKS = {
     "GLOO_SOCKET_IFNAME": "lo",
@@ -227,10 +226,9 @@ def is_default(header: RunHeader, name: str, value: str) -> bool:
 
 def time_statistic(run: LoadedRun) -> str:
     """What the times of a run are, such as `mean over ranks`; empty for a results.csv."""
-    measurements = run.run.measurements if run.run else ()
     statistics = {
-        m.reported.statistic if m.reported else _STATISTIC
-        for m in measurements
+        m.reported.statistic if m.reported else "median over iterations, slowest rank"
+        for m in (run.run.measurements if run.run else ())
         if m.reported or m.batches
     }
     return "; ".join(sorted(statistics))
@@ -257,9 +255,7 @@ def fabric_of(header: RunHeader) -> Fabric | None:
     if header.gpu_shared:
         return None
     gpu = unique_gpu(header.devices) if header.plan.device != "cpu" else None
-    link = gpu.link if gpu else None
-    if gpu and _has_no_nvlink(header):
-        link = gpu.slot
+    link = (gpu.slot if _has_no_nvlink(header) else gpu.link) if gpu else None
     nics = _nics_of(header)
     return Fabric(gpu, link, nics) if gpu or nics else None
 
@@ -268,8 +264,7 @@ def _has_no_nvlink(header: RunHeader) -> bool:
     """Whether the link matrix or a variable says that NVLink was not used."""
     if fact_of(header, "variables", dict).get("NCCL_P2P_DISABLE") == "1":
         return True
-    lines = fact_of(header, "gpu_links", list)
-    rows = [str(line).partition(": ")[2].split() for line in lines]
+    rows = [str(line).partition(": ")[2].split() for line in fact_of(header, "gpu_links", list)]
     between = [word for row in rows for word in row[: len(rows)] if word != "X"]
     return bool(between) and not any(_NVLINK.fullmatch(word) or word == "?" for word in between)
 
@@ -281,8 +276,7 @@ def _nics_of(header: RunHeader) -> Nics | None:
         return None
     if header.plan.device == "cpu":
         return _interface_of(header)
-    hcas = fact_of(header, "hcas", list)
-    ports = [port for port in hcas if isinstance(port, dict)]
+    ports = [port for port in fact_of(header, "hcas", list) if isinstance(port, dict)]
     ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
     rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
     is_known = all(rate and int(rate[1]) for rate in rates)

@@ -140,7 +140,7 @@ def find_peak_fraction(row: ResultRow, peak: Peak) -> PeakFraction | None:
     """The fraction of the peak that a row needed; None if `why_no_peak_fraction` says why."""
     if row.algbw is None or why_no_peak_fraction(row, peak):
         return None
-    case = row.measurement.case
+    case = row.case
     operation = OPERATIONS[case.operation]
     if operation.block_counts:
         factor = case.busbw_factor or 0.0
@@ -171,13 +171,13 @@ def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
     """Why a row cannot be compared with the peak; empty if it can."""
     if row.busbw is None:
         return "it has no bandwidth"
-    if row.measurement.case.ranks == 1:
+    if row.case.ranks == 1:
         return "with one rank nothing crosses a link"
     if row.header.gpu_shared:
         return "ranks shared a GPU, so its time does not measure performance"
     if peak.is_per_node and row.header.num_nodes == 1:
         return "all ranks are on one node, so nothing crosses the network between nodes"
-    operation = OPERATIONS[row.measurement.case.operation]
+    operation = OPERATIONS[row.case.operation]
     if peak.is_per_node and operation.is_paired:
         return "it is not known which pairs are on two nodes"
     if peak.is_per_node and operation.block_counts:
@@ -218,11 +218,9 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     which may reach half of it or not, within their sizes. Of sizes more than FAR_APART, nothing is
     known between them, so the interval has both.
     """
-    timed = sorted(
-        (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
-    )
-    curve = [(r.measurement.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
-    small = (row for row in timed if row.measurement.case.size_bytes <= LARGEST_LATENCY)
+    timed = sorted((row for row in rows if row.time), key=lambda row: row.case.size_bytes)
+    curve = [(r.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
+    small = (row for row in timed if row.case.size_bytes <= LARGEST_LATENCY)
     latency = min(small, key=lambda row: row.time.median if row.time else inf, default=None)
     if not curve:
         return CurveSummary(latency, None, None)
@@ -239,8 +237,7 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     if sizes[below + 1] > FAR_APART * sizes[below]:
         low, high = half.ends
         half = Estimate(half.value, min(low, sizes[below]), max(high, sizes[below + 1]))
-    within = half.map(lambda size: min(max(size, sizes[0]), largest))
-    return CurveSummary(latency, peak, within)
+    return CurveSummary(latency, peak, half.map(lambda size: min(max(size, sizes[0]), largest)))
 
 
 def _last_below_half(speeds: Sequence[float]) -> int | None:

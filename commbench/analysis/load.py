@@ -260,10 +260,10 @@ def require_another_tool(runs: Collection[Any], hints: ImportHints) -> None:
     if not option or any(isinstance(run, LoadedRun) for run in runs):
         return
     try:
-        kinds = {_kind_of_run(run) for run in runs}
+        is_own = bool(runs) and all(map(is_of_commbench, runs))
     except (RecordsError, UsageError):
         return
-    if kinds and kinds <= {JOURNAL, RESULTS_CSV, FIRST_ROUND}:
+    if is_own:
         names = [str(getattr(run, "name", run)) for run in runs]
         what = f"{names[0]} is a run" if len(names) == 1 else f"{' and '.join(names)} are runs"
         why = f"{option} says what a file of another tool does not; {what} of commbench"
@@ -291,13 +291,9 @@ def only_rows(run: Recorded, op: str | None, sizes: tuple[int, ...]) -> Recorded
 
 def is_of_commbench(run: Any) -> bool:
     """Whether a run, or what names one, is of commbench, and not another tool's file."""
-    return _kind_of_run(run) in (JOURNAL, RESULTS_CSV, FIRST_ROUND)
-
-
-def _kind_of_run(run: Any) -> str:
     if isinstance(run, str | Path):
-        return kind_of(find_run(str(run)))
-    return _OTHER if not isinstance(run, schema.Run) or schema.is_imported(run.header) else JOURNAL
+        return kind_of(find_run(str(run))) in (JOURNAL, RESULTS_CSV, FIRST_ROUND)
+    return isinstance(run, schema.Run) and not schema.is_imported(run.header)
 
 
 def require_samples(run: schema.Run | LoadedRun) -> schema.Run:

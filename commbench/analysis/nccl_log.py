@@ -46,9 +46,7 @@ _NVLS = re.compile(r"NCCL INFO NVLS comm \S+ headRank -?\d+ nHeads (\d+)")
 _MADE = re.compile(r"NCCL INFO \w+ comm \S+ rank \d+ nranks (\d+) .* - Init COMPLETE")
 _INIT = re.compile(r"NCCL INFO Init timings - \w+: rank \d+ nranks \d+ total ([\d.]+) \(([^)]*)\)")
 MOST_CHARACTERS = 300
-_KINDS = {
-    "Symmetric": "SYMMETRIC", "Copy Engine": "COPY_ENGINE", "Hierarchical CE": "COPY_ENGINE",
-}  # fmt: skip
+_KINDS = {"Symmetric": "SYMMETRIC", "Copy Engine": "COPY_ENGINE", "Hierarchical CE": "COPY_ENGINE"}
 SELECTIONS = "nccl_selections"
 """The fact of a run's environment that has selection_entries by selection_key."""
 INIT_MODE = "nccl_init_mode"

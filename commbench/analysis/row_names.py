@@ -138,7 +138,7 @@ def describe_time(row: ResultRow) -> str:
     """What the time of a row is: by its timing mode, or as another tool defines it."""
     reported = row.measurement.reported
     if reported is None:
-        return describe_timing(row.measurement.case.timing).explanation
+        return describe_timing(row.case.timing).explanation
     tool = row.header.environment.get("tool") or "another tool"
     statistic = reported.statistic[:1].upper() + reported.statistic[1:]
     return f"{statistic}, as printed by {tool}. The samples are unknown."

@@ -116,7 +116,7 @@ class ResultRow:
     def messages_per_s(self) -> float | None:
         """Messages per second of all pairs together, for an operation with a window: the number of
         pairs over t, since the slowest pair counts."""
-        case = self.measurement.case
+        case = self.case
         if case.window is None or not self.time or not self.time.median:
             return None
         groups = self.header.plan.groups_of(case) if case.group else (range(case.ranks),)
@@ -126,7 +126,7 @@ class ResultRow:
     def aggregate_bandwidth(self) -> float | None:
         """Bytes per second that these messages carry."""
         rate = self.messages_per_s
-        return rate and rate * self.measurement.case.size_bytes
+        return rate and rate * self.case.size_bytes
 
     @property
     def logical_bandwidth(self) -> float | None:
@@ -163,7 +163,7 @@ class ResultRow:
     def nccl_selection(self) -> tuple[str, str, str]:
         """The algorithm, protocol and number of channels that NCCL selected; empty where that is
         not known."""
-        return nccl_log.find_selection(self.header.environment, self.measurement.case)
+        return nccl_log.find_selection(self.header.environment, self.case)
 
     @cached_property
     def group_times(self) -> dict[str, Estimate]:
@@ -171,7 +171,7 @@ class ResultRow:
         its slowest rank, with its interval. Where groups call together and the journal has only the
         median of each batch, the median of these, weighted by the iterations of the batch, without
         one. Empty for all ranks as one group."""
-        case = self.measurement.case
+        case = self.case
         batches = [batch for batch in self.measurement.batches if batch.samples_s]
         if not case.group or not self.time or not batches:
             return {}
@@ -221,7 +221,7 @@ class ResultRow:
             behind = diagnostic_figures.mean_by_rank(known, "medians_s")
         if len(behind) < 2:
             return None
-        return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
+        return self.header.plan.ranks_of(self.case)[behind.index(max(behind))]
 
     @property
     def stop_reason(self) -> str:

@@ -77,10 +77,8 @@ def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHis
     """The runs of a history, the newest first."""
     with History(db) as history:
         runs, begins = history.runs(node or ""), history.accepted()
-        accepted = {run.id for run in runs if run.placed == begins.get(run.system)}
-        return RunsOfHistory(
-            str(history.path), (*runs[::-1],), history.waited(), frozenset(accepted)
-        )
+        accepted = frozenset(run.id for run in runs if run.placed == begins.get(run.system))
+        return RunsOfHistory(str(history.path), (*runs[::-1],), history.waited(), accepted)
 
 
 @with_known_keywords

@@ -197,9 +197,8 @@ def expect(
     call = Call(
         fabric, operation.name, nodes * per_node, nodes, size_bytes, algorithm or None, nccl or None
     )
-    found = expectation.find_expectation(
-        call, expectation.BELOW if tolerance is None else parse_tolerance(tolerance)
-    )
+    below = expectation.BELOW if tolerance is None else parse_tolerance(tolerance)
+    found = expectation.find_expectation(call, below)
     found = curves.expect_on_curves(found) if tolerance is None else found
     given = {"busbw": busbw, "algbw": algbw, "time": time}
     bandwidth = _given_busbw(call, {n: value for n, value in given.items() if value is not None})
@@ -213,13 +212,12 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
         names = " and ".join(f"--{name}" for name in given)
         raise UsageError(f"{names} say the same thing", "give one of them")
     for name, value in given.items():
+        is_time = name == "time"
         if isinstance(value, str):
-            number = (
-                parse_time(value) if name == "time" else links.parse_bandwidth(value, f"--{name}")
-            )
+            number = parse_time(value) if is_time else links.parse_bandwidth(value, f"--{name}")
         else:
             number = float(value)
-            if name != "time" and 0 < number < 1e6:
+            if not is_time and 0 < number < 1e6:
                 hint = f"write {name}={number:g}e9, or {name}='{number:g}GB/s'"
                 raise UsageError(f"{name}={value} is {number:g} bytes per second", hint)
         if not 0 < number < 1e30:

@@ -88,9 +88,8 @@ def takes_options(
         more = more if is_explained else "help(commbench.run) explains the keywords it has, too."
         function.__doc__ = f"{about}\n\n{more}"
         of_all = sorted(readable(own.values()), key=attrgetter("kind"))
-        made = _Signature(
-            of_all, return_annotation=Annotation(inspect.signature(function).return_annotation)
-        )
+        returned = Annotation(inspect.signature(function).return_annotation)
+        made = _Signature(of_all, return_annotation=returned)
         function.__signature__ = made  # type: ignore[attr-defined]
         return function
 
@@ -172,20 +171,16 @@ def init_options(
         del given["iters"]
     if ranks is not None and "nproc_per_node" in options:
         raise UsageError("--ranks and --nproc-per-node exclude each other", "leave out one")
-    varied = {
-        ("nproc_per_node", "ranks"): _numbers("--ranks", ranks, "2,4,8"),
-        ("open_groups", "open"): _numbers("--open-groups", open_groups, "0,16,64"),
-    }
+    numbers = _numbers("--ranks", ranks, "2,4,8")
+    opens = _numbers("--open-groups", open_groups, "0,16,64")
     every = []
-    for values in product(*varied.values()):
-        chosen = zip(varied.items(), values, strict=True)
-        known = [(*names, n, len(numbers) > 1) for (names, numbers), n in chosen if n is not None]
-        own: dict[str, Any] = {option: number for option, _, number, _ in known}
-        if told := [(word, number) for _, word, number, is_one_of in known if is_one_of]:
-            names = [f"{n}" if word == "ranks" else f"{n}-{word}" for word, n in told]
-            own["label"] = "-".join([given["label"], *names])
+    for number, open_ in product(numbers, opens):
+        varied = {"nproc_per_node": number, "open_groups": open_}
+        own: dict[str, Any] = {name: n for name, n in varied.items() if n is not None}
+        if told := [f"{number}-ranks"] * bool(numbers[1:]) + [f"{open_}-open"] * bool(opens[1:]):
+            own["label"] = "-".join([given["label"], *(n.removesuffix("-ranks") for n in told)])
             if "output" in given:
-                own["output"] = Path(given["output"]) / "-".join(f"{n}-{word}" for word, n in told)
+                own["output"] = Path(given["output"]) / "-".join(told)
         every.append(parse_options(given | own))
     return every
 

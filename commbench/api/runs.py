@@ -116,8 +116,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         `tolerance`, by default 5 %, count as none. Raises UsageError for another run."""
         from commbench.answers.soak.soak import analyse_soak
 
-        within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
-        return analyse_soak(self, within)
+        return analyse_soak(self, TOLERANCE if tolerance is None else parse_tolerance(tolerance))
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> Drawn:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""
@@ -304,9 +303,8 @@ def import_results(
         require_label(label)
     found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
-    folder = run_folder.create_folder(
-        Path(output) if output else run_folder.new_folder(as_label(header.label))
-    )
+    path = Path(output) if output else run_folder.new_folder(as_label(header.label))
+    folder = run_folder.create_folder(path)
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
     return imported

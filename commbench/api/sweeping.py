@@ -60,18 +60,17 @@ def sweep(
             values[option.name] = int(text) if is_number else text
         return parse_options({"plots": False, **options}, "api", "sweep", varied=values)
 
-    return run_sweep(
-        SweepOptions(
-            settings=settings,
-            runs=tuple(map(parse, settings)),
-            rounds=rounds,
-            tolerance=parse_tolerance(tolerance),
-            label=label,
-            output=None if output is None else Path(output),
-            export=export,
-            force=force,
-        )
+    asked = SweepOptions(
+        settings=settings,
+        runs=tuple(map(parse, settings)),
+        rounds=rounds,
+        tolerance=parse_tolerance(tolerance),
+        label=label,
+        output=None if output is None else Path(output),
+        export=export,
+        force=force,
     )
+    return run_sweep(asked)
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

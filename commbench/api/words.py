@@ -39,18 +39,13 @@ def worded(text: str) -> str:
     """A text about options as one about arguments of a Python function: `--root 2` is `root=2`,
     `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
     such a call stays as it is."""
-    text = re.sub(r"(?<![\w-])-([a-zA-Z])\b", lambda found: _of_letter(found[1]), text)
+    from commbench.runner.call_options import NCCL_TESTS_FLAGS
+
+    for option in NCCL_TESTS_FLAGS:  # the long flag of a letter of nccl-tests
+        text = re.sub(rf"(?<![\w-]){option.flag}\b", f"--{option.name.replace('_', '-')}", text)
     text = re.sub(r"(?<=write |ample )\d[\d.]*%", lambda found: f'"{found[0]}"', text)
     text = re.sub("(?<=these can: )[^;]*", lambda found: found[0].replace("-", "_"), text)
     return _NEXT.sub(r"\g<0>,", _OPTION.sub(_as_argument, text))
-
-
-def _of_letter(letter: str) -> str:
-    """The long flag of a letter of nccl-tests."""
-    from commbench.runner.call_options import NCCL_TESTS_FLAGS
-
-    long = {o.flag: f"--{o.name.replace('_', '-')}" for o in NCCL_TESTS_FLAGS}
-    return long.get(f"-{letter}", f"-{letter}")
 
 
 @cache

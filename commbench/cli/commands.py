@@ -42,8 +42,11 @@ class Command(NamedTuple):
     """What Typer is told besides, of a command that options of `commbench run` may follow."""
 
     def all_options(self) -> Mapping[str, Option]:
-        """The options, by their names in Python."""
-        return self.options() if callable(self.options) else self.options
+        """The options, by their names in Python: also AS_DOCUMENT, where a view shows the result,
+        and no option of its own says how or where."""
+        own = self.options() if callable(self.options) else self.options
+        is_document = self.view and own.keys().isdisjoint(AS_DOCUMENT)
+        return {**own, **AS_DOCUMENT} if is_document else own
 
 
 def argument(metavar: str, text: str, kind: Any = str, default: Any = ...) -> Option:
@@ -153,8 +156,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             subcommands = {n.split()[-1]: n for n in declared_commands() if " " in n}
-            lists = "`commbench --help`"
-            raise name_error("command", args[0], list(COMMANDS), subcommands, lists)
+            raise name_error("command", args[0], list(COMMANDS), subcommands, "`commbench --help`")
         return super().resolve_command(ctx, args)
 
 
@@ -304,8 +306,7 @@ def _declare(name: str, option: Option, python: inspect.Parameter | None) -> ins
             default = ... if python.default is python.empty else python.default
             option = option._replace(default=default)
     elif is_of_run:
-        is_list = get_origin(kind) is tuple
-        kind = list[str] if is_list else str if option.parse else kind
+        kind = list[str] if get_origin(kind) is tuple else str if option.parse else kind
     flags = option.flags or ("" if is_of_run else SHORT_FLAGS.get(name, ""))
     option = option._replace(name=name, flags=flags)
     default = None if is_of_run else option.default

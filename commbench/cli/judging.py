@@ -71,9 +71,8 @@ def compare(
         for_all = ", with 95 % for all together" * (alone > slower > 0)
         print_status(f"{what} slower than in {comparisons[0].a.name}{for_all}")
         raise typer.Exit(1)
-    waited = sum(comparison.waited for comparison in comparisons)
     found = {
-        "ranks waited for a core": waited,
+        "ranks waited for a core": sum(comparison.waited for comparison in comparisons),
         "the host may be why calls took longer": sum(each.hidden for each in comparisons),
         "slower, but not for all rows together,": alone,
     }

@@ -155,8 +155,7 @@ class RunPrinter(measuring.RunListener):
                 run, options.peak, has_calls=options.verbose, is_brief=True,
                 tolerance=self._tolerance,
             )  # fmt: skip
-            format_ = "text" if error else options.format
-            show(VIEW, shown, format_, is_verbose=options.verbose)
+            show(VIEW, shown, "text" if error else options.format, is_verbose=options.verbose)
 
 
 def print_plan(options: RunOptions, runs: int = 1) -> None:
@@ -167,7 +166,6 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
     from commbench.plan.cases import require_ready_case
 
     planned = api.plan_run(options)
-    line = shell_lines(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     require_ready_case(plan)
     first = own.rank * own.ranks_per_node
@@ -176,7 +174,7 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
         free_bytes=read_free_bytes() if plan.device == "cpu" else None,
         cores=len(os.sched_getaffinity(0)),
     )
-    described = plan_document(plan, line, host, planned.summary, runs)
+    described = plan_document(plan, shell_lines(planned.torchrun_line), host, planned.summary, runs)
     show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
 
 
@@ -290,9 +288,8 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     """
     words = context.args
     try:
-        found = api.preflight(
-            parse_words(words, "preflight"), words, output=output, **given, notify=print_status
-        )
+        run = parse_words(words, "preflight")
+        found = api.preflight(run, words, output=output, **given, notify=print_status)
     except Interrupted as error:
         show(error.run)
         raise
@@ -339,8 +336,7 @@ def _print_job(words: list[str], of: type[Any], output: Path | None, **given: An
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
     from commbench.runner.jobs import make_job
 
-    resources = given.get("resources", ())
-    made = make_job(parse_words(words, "job"), words, **job, resources=resources)
+    made = make_job(parse_words(words, "job"), words, **job, resources=given.get("resources", ()))
     print_or_write(of(**given).script(made), output)
     if made.note:
         print_status(made.note)

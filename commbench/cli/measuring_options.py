@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
@@ -65,9 +65,8 @@ def of_soak() -> Mapping[str, Option]:
     from commbench.api.measuring import SOAK_OPTIONS, SOAK_S
 
     found = _of_run({}, SOAK_OPTIONS)
-    time = found.pop("duration")._replace(
-        group=WHAT, flags="--for --duration", default_text=f"{SOAK_S:g}s, unless --cycles is given"
-    )
+    usual, flags = f"{SOAK_S:g}s, unless --cycles is given", "--for --duration"
+    time = found.pop("duration")._replace(group=WHAT, flags=flags, default_text=usual)
     tolerance = Option(
         "PART", "Smaller drifts, and minutes that are less slow, do not fail.  [default: 5%]",
         WHAT, str,
@@ -129,7 +128,6 @@ SMOKE = {
     ),
     "timeout": Option("S", "Seconds that one collective may take."),
     "junit": JUNIT,
-    **AS_DOCUMENT,
 }
 VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 PREFLIGHT = {
@@ -158,9 +156,11 @@ NODES = {
     "nodes": Option("N", "Nodes to measure on."),
     "nproc_per_node": Option("N", "Ranks per node."),
 }
-NODES_FIRST = {
+OF_JOBS = {
     "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
     "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
+    "env": VARIABLES,
+    "output": NEW_FILE,
 }
 GPUS_PER_NODE = Option("N", "GPUs of each node.  [default: one per rank that uses one]")
 JOB_SLURM = {
@@ -173,9 +173,7 @@ JOB_SLURM = {
     "exclusive": Option("", "Whole nodes, or shared ones.", flags="--exclusive/--shared"),
     "container": Option("IMAGE", "Image in which the ranks run; needs the plugin pyxis."),
     "setup": Option("LINE", "Shell command before the run: 'module load cuda'. May be repeated."),
-    **NODES_FIRST,
-    "env": VARIABLES,
-    "output": NEW_FILE,
+    **OF_JOBS,
 }
 JOB_KUBERNETES = {
     **NODES,
@@ -190,9 +188,7 @@ JOB_KUBERNETES = {
         type=list[str],
     ),
     "runtime": Option("NAME", "ClusterTrainingRuntime of a trainjob."),
-    **NODES_FIRST,
-    "env": VARIABLES,
-    "output": NEW_FILE,
+    **OF_JOBS,
 }  # fmt: skip
 TRACES = argument(
     "TRACE...",
@@ -205,7 +201,7 @@ MESH = Option(
     "DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8.", type=str, default=...,
     separator=",",
 )  # fmt: skip
-RANKS_PER_NODE = Option("N", "Ranks on each host.")
+GENERATED = {"ranks_per_node": Option("N", "Ranks on each host."), "output": WORKLOAD_FILE}
 TRANSFORMER = {
     "model": Option("NAME", "A public model: llama-3-8b; a wrong name lists all.", type=str),
     "params": Option("NUMBER", "Parameters: 350M, 7B, 7e9.", type=str),
@@ -220,11 +216,7 @@ EXPERTS = {
     "experts": Option("N", "Experts of a layer.  [default: none]", type=int),
     "top_k": Option("K", "Experts that get a token.", type=int),
 }
-WORKLOAD_SHOW = {
-    "traces": TRACES,
-    **AS_DOCUMENT,
-    "verbose": switch("Print all steps, and what the columns mean."),
-}
+WORKLOAD_SHOW = {"traces": TRACES, "verbose": switch("Print all steps, and what the columns mean.")}
 WORKLOAD_IMPORT = {
     "traces": TRACES,
     "output": WORKLOAD_FILE._replace(default=...),
@@ -235,8 +227,7 @@ WORKLOAD_DDP = {
     **TRANSFORMER,
     "dtype": Option("DTYPE", "Element type of parameters and gradients.", default="float32"),
     "bucket": Option("SIZE", "bucket_cap_mb as a size.  [default: 25M, the first 1M]"),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }
 WORKLOAD_FSDP = {
     "mesh": MESH._replace(help="Ranks: dp_replicate=2,dp_shard=8."),
@@ -244,8 +235,7 @@ WORKLOAD_FSDP = {
     "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
     "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
     "reshard": Option("", "reshard_after_forward of the blocks.", type=bool, default=True),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }  # fmt: skip
 WORKLOAD_MEGATRON = {
     "mesh": MESH,
@@ -259,8 +249,7 @@ WORKLOAD_MEGATRON = {
     "sequence_parallel": Option("", "Sequence parallelism, with tp."),
     "distributed_optimizer": Option("", "Reduce-scatter gradients, gather parameters."),
     "bucket": Option("SIZE", "A bucket of gradients.  [default: Megatron's]", type=str),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
+    **GENERATED,
 }  # fmt: skip
 AFTER_DASHES: Mapping[str, Any] = {
     "context_settings": {"allow_extra_args": True},

@@ -55,8 +55,7 @@ def show(
                 f"{name} is a sweep, and these options are for runs",
                 "leave out all options but --format, --verbose and --warnings",
             )
-        is_verbose = warnings or verbose
-        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, is_verbose)
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, warnings or verbose)
         return
     from commbench.answers.show.run_document import VIEW, ShownRun
 
@@ -72,9 +71,8 @@ def show(
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
-        is_elsewhere = is_file(Path(name)) and Path(name).name != JOURNAL
         command = resume_command(loaded.path)
-        if is_elsewhere:
+        if is_file(Path(name)) and Path(name).name != JOURNAL:
             command = f"copy it to FOLDER/{JOURNAL}, and type commbench run --resume FOLDER"
         print_status(f"{condition}: {command}")
 

@@ -44,10 +44,10 @@ LIMITS = {
         "one, allows: h100:8x400G; or with published curves of sound machines.", RULE,
     ),
 }  # fmt: skip
-RULES_FILE = Option(
-    "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
-)
-LENIENCE = {
+VERDICTS = {
+    "rules": Option(
+        "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
+    ),
     "undecided": Option(
         "pass|fail|no-verdict", "What rows that are undecided, or likely pass, do. fail: they "
         "fail, and each row has to pass by itself; pass: they pass, unless the whole interval is "
@@ -106,11 +106,9 @@ EXPLAIN = {
     "op": Option("OP", "With RUN: only the rows of this operation."),
     "peak": Option("SPEED", "Compare busbw with a speed: 450GB/s, 400GB/s/node, or a link."),
     "model": Option("MACHINE", "Compare with predictions of a file of `commbench model fit`."),
-    **AS_DOCUMENT,
 }  # fmt: skip
 OPS = {
     "calls": switch("List the calls that packages have installed for --call; this imports them."),
-    **AS_DOCUMENT,
 }
 EXPORT = {
     "run": RUN,
@@ -146,8 +144,7 @@ REPORT = {
         "terminal, and html otherwise]", OUTPUT, str,
     ),
     **LIMITS,
-    "rules": RULES_FILE,
-    **LENIENCE,
+    **VERDICTS,
     "tolerance": Option(
         "PERCENT", "Of several runs: differences up to this count as the same.  [default: 5%] "
         "With --expect: as that of `commbench check`.", VERDICT,
@@ -190,8 +187,7 @@ CHECK = {
     "published": PUBLISHED._replace(group=RULE),
     "node": Option("NAME", "Of --against history: the node.  [default: the hosts of RUN]", RULE),
     "db": DB._replace(group=RULE),
-    "rules": RULES_FILE,
-    **LENIENCE,
+    **VERDICTS,
     "force": FORCE._replace(group=VERDICT),
     "junit": JUNIT,
     "json": Option("FILE.json", "Write the verdict and all rows to a new file.", OUTPUT, Path),
@@ -260,7 +256,7 @@ MODEL_FIT = {
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
 _MACHINE = argument("MACHINE", "A file of `commbench model fit`, or published:h100.")
-MODEL_SHOW = {"machine": _MACHINE, **AS_DOCUMENT}
+MODEL_SHOW = {"machine": _MACHINE}
 MODEL_PREDICT = {
     "machine": _MACHINE,
     "ranks": Option(
@@ -283,7 +279,6 @@ MODEL_PREDICT = {
 LINKS = {
     "name": argument("[NAME]", "A link or an accelerator, such as ib-ndr or h100.", default=None),
     "published": switch("Print bus bandwidths that others published."),
-    **AS_DOCUMENT,
 }
 EXPECT = {
     "run": argument("[RUN]", "A run, to compare its rows with published curves.", default=None),
@@ -307,14 +302,12 @@ EXPECT = {
     "algbw": Option("SPEED", "Algorithm bandwidth: 250GB/s.", GIVEN),
     "time": Option("T", "Time of one call, with --size: 4.2ms.", GIVEN),
     "tolerance": Option("PERCENT", "How far below figures of others is plausible.  [default: 20%]"),
-    **AS_DOCUMENT,
 }  # fmt: skip
 DOCTOR = {
     "seconds": Option("S", "About how long the whole check takes."),
     "rounds": Option("N", "How often each cpu mode is tried."),
     "nproc_per_node": Option("N", "Ranks of each launch."),
     "verbose": switch("Print every size of each mode, and all facts of the host."),
-    **AS_DOCUMENT,
 }
 NODE = Option("NAME", "Only this node or cluster.")
 CHOSEN = {
@@ -344,7 +337,7 @@ HISTORY_FORGET = {
 _API, _TREND = "commbench.api.history", "answers.history.document"
 _FIT, _PREDICTED = "answers.cost.fit_document", "answers.cost.predict_document"
 COMMANDS = {
-    "list": Command("reading", AS_DOCUMENT, view="answers.show.lists:RUNS"),
+    "list": Command("reading", {}, view="answers.show.lists:RUNS"),
     "show": Command("reading", SHOW),
     "plot": Command("reading", PLOT, ("plot",)),
     "report": Command("reading", REPORT, ("check",)),
@@ -356,8 +349,7 @@ COMMANDS = {
     "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
     "history add": Command("subcommands", HISTORY_ADD, (f"{_API}.add",)),
     "history list": Command(
-        "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
-        f"{_TREND}:RUNS",
+        "subcommands", {"node": NODE, "db": DB}, (f"{_API}.list_",), f"{_TREND}:RUNS",
     ),
     "history show": Command("subcommands", HISTORY_SHOW, (f"{_API}.show",), _TREND),
     "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
@@ -370,7 +362,7 @@ COMMANDS = {
     "ops": Command("judging", OPS, view="answers.show.lists:CALLS"),
     "links": Command("judging", LINKS, view="answers.show.lists:LINKS"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
-    "env": Command("judging", AS_DOCUMENT, view="answers.show.lists:ENVIRONMENT"),
+    "env": Command("judging", {}, view="answers.show.lists:ENVIRONMENT"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
 }  # fmt: skip
 """By the words that call them."""

@@ -188,8 +188,7 @@ def workload_show(show: Show, traces: list[Path], output: Path | None) -> None:
             analysis = api.workload.analyse(*traces, report=report)
         show(analysis, output=output)
     if output is not None and output.suffix == ".json":
-        calls = "`commbench workload import` writes those"
-        print_status(f"It has the {TOTALS}: {calls}.")
+        print_status(f"It has the {TOTALS}: `commbench workload import` writes those.")
 
 
 def workload_import(show: Show, traces: list[Path], output: Path, name: str | None) -> None:

@@ -227,8 +227,7 @@ def read_value(name: str, text: str) -> int | str:
         return text
     if option.values is None:
         if not text.isdecimal():
-            trouble = f"{name} cannot be {text!r}"
-            raise value_error("--nccl-option", trouble, "give a whole number")
+            raise value_error("--nccl-option", f"{name} cannot be {text!r}", "give a whole number")
         return int(text)
     if text not in option.values:
         hint = f"it is one of {', '.join(option.values)}"

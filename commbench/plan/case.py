@@ -121,8 +121,7 @@ class Case(NamedTuple):
     @property
     def has_bandwidth(self) -> bool:
         """Whether its time is that of moving its bytes: not if it computes."""
-        moves_only = self.part in ("", COMMUNICATION)
-        return moves_only and bool(OPERATIONS[self.operation].busbw_formula)
+        return self.part in ("", COMMUNICATION) and bool(OPERATIONS[self.operation].busbw_formula)
 
     @property
     def has_result(self) -> bool:
@@ -186,8 +185,7 @@ class Case(NamedTuple):
         if self.call_form.is_divided and self.blocks == 1:
             count *= self.ranks
         tensors = self.tensors if self.tensors == ONE_TENSOR else str(self.num_tensors)
-        size_bytes = count * self.granule_bytes
-        return self._replace(tensors=tensors, count=count, size_bytes=size_bytes)
+        return self._replace(tensors=tensors, count=count, size_bytes=count * self.granule_bytes)
 
     def _of_one_tensor(self, count: int) -> Case:
         size_bytes = count * self.granule_bytes
@@ -240,8 +238,7 @@ class Case(NamedTuple):
     @property
     def uses_new_group(self) -> bool:
         """Whether each of its calls makes a process group, or has one that was made for it."""
-        makes_group = OPERATIONS[self.operation].makes_group
-        return makes_group or self.call_form.calls_before is not None
+        return OPERATIONS[self.operation].makes_group or self.call_form.calls_before is not None
 
     def key(self, *without: str) -> tuple[Any, ...]:
         """Its value in every dimension but those named; two cases of a plan differ in some."""

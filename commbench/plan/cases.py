@@ -165,8 +165,7 @@ def _find_refusal(case: Case, plan: Plan, group_sizes: Collection[int]) -> _Refu
         return _Refusal(reason, "choose groups of at least two ranks")
     if case.matrix and len(set(group_sizes)) > 1:
         return _Refusal(f"{case.imbalance} is for groups of one size", _OF_MATRIX)
-    operation = OPERATIONS[case.operation]
-    for reason, *others in _reasons(case, operation, plan.backend, plan.device):
+    for reason, *others in _reasons(case, OPERATIONS[case.operation], plan.backend, plan.device):
         if reason:
             return _Refusal(reason, *others)
     if case.status != SKIPPED:
@@ -265,10 +264,8 @@ def require_ready_case(plan: Plan) -> None:
     hints = {refusal.hint for refusal in refusals}
     reasons = list(dict.fromkeys(case.reason for case in cases))[:3]
     error = UsageError if all(r.is_wrong for r in refusals) else UnavailableError
-    raise error(
-        f"nothing is left to measure: {'; '.join(reasons)}",
-        hints.pop() if len(hints) == 1 else _Refusal("").hint,
-    )
+    hint = hints.pop() if len(hints) == 1 else _Refusal("").hint
+    raise error(f"nothing is left to measure: {'; '.join(reasons)}", hint)
 
 
 def has_numerics(plan: Plan, case: Case) -> bool:

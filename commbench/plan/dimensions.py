@@ -185,8 +185,7 @@ def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
 
 def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if operation.registers:
-        chosen = tuple(name for name in plan.memory if name in REGISTERED)
-        return chosen or REGISTERED[:1]
+        return tuple(name for name in plan.memory if name in REGISTERED) or REGISTERED[:1]
     if operation.memory or not operation.has_data:
         return (operation.memory or DEFAULT_MEMORY,)
     return plan.memory

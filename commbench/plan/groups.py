@@ -240,10 +240,8 @@ def _parse_layout(layout: Layout) -> _Mesh:
         if name not in known:
             close = "" if order in PRESETS or "-" in order else closest(order, list(PRESETS))
             own = f"its dimensions, the fastest first: {'-'.join(reversed(orders[0]))}"
-            raise UsageError(
-                f"--mesh-order {layout.mesh_order} has no dimension {name}",
-                f"did you mean {close}?" if close else own,
-            )
+            hint = f"did you mean {close}?" if close else own
+            raise UsageError(f"--mesh-order {layout.mesh_order} has no dimension {name}", hint)
     if len(set(orders[0])) < len(orders[0]):
         raise UsageError(f"--mesh-order {order} names a dimension twice", "name each once")
     dense = {name: given.get(name, 1) for name in orders[0]}

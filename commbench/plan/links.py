@@ -311,10 +311,8 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     wanted = text.strip()
     if wanted.lower() == EFA:
         if gpu is None or not gpu.efa:
-            raise UsageError(
-                f"no EFA is known for {gpu.what if gpu else 'this accelerator'}",
-                "give its rate, such as 4x100G, or a link of `commbench links`",
-            )
+            why = f"no EFA is known for {gpu.what if gpu else 'this accelerator'}"
+            raise UsageError(why, "give its rate, such as 4x100G, or a link of `commbench links`")
         wanted = gpu.efa
     several = _NICS.fullmatch(wanted)
     number, each = (int(several[1]), several[2].strip()) if several else (1, wanted)

@@ -282,7 +282,6 @@ def find_operation(name: str) -> Operation:
     """The operation called `name`; `-` may stand for `_`; UsageError if there is none."""
     known = name.strip().lower().replace("-", "_")
     if known not in OPERATIONS:
-        programs = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests}
-        known_by = programs | SYNONYMS
+        known_by = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests} | SYNONYMS
         raise name_error("operation", name, list(OPERATIONS), known_by, "`commbench ops`")
     return OPERATIONS[known]

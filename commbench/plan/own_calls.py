@@ -83,8 +83,7 @@ def find_forms(names: Iterable[str], own: Iterable[OwnCall]) -> tuple[CallForm, 
 
 def suits(operation: Operation) -> bool:
     """Whether there can be own calls for an operation: it moves tensors of one group of ranks."""
-    is_odd = operation.prepare or operation.memory or operation.registers
-    return operation.has_data and not is_odd
+    return operation.has_data and not (operation.prepare or operation.memory or operation.registers)
 
 
 _registered: dict[str, Any] = {}
@@ -203,10 +202,8 @@ def _find(source: str) -> Any:
         entry = getattr(entry, part, None)
     if entry is None:
         known = [n for n, each in vars(module).items() if hasattr(each, "operation")]
-        raise UsageError(
-            f"the call {source} does not exist: {where} has no {name}",
-            f"it has: {', '.join(known)}" if known else CLASS,
-        )
+        hint = f"it has: {', '.join(known)}" if known else CLASS
+        raise UsageError(f"the call {source} does not exist: {where} has no {name}", hint)
     return entry
 
 

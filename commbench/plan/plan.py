@@ -374,8 +374,7 @@ class Plan:
         import hashlib
         import json
 
-        text = json.dumps(self.as_json(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_replay_plan(workload: Workload, values: dict[str, Any]) -> Plan:

@@ -72,9 +72,8 @@ def replayed_workload(plan: Plan) -> Workload:
 @lru_cache(maxsize=4)
 def replay_group_sets(plan: Plan) -> tuple[GroupSet, ...]:
     """All ranks as one group, and each set of groups in which calls are made."""
-    everyone = (tuple(range(plan.world_size)),)
     sets = (GroupSet(n, g) for n, g in replayed_workload(plan).groups.items() if n != WORLD)
-    return (GroupSet("", everyone), *sets)
+    return (GroupSet("", (tuple(range(plan.world_size)),)), *sets)
 
 
 def replay_cases(plan: Plan) -> tuple[Case, ...]:

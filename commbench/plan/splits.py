@@ -62,8 +62,7 @@ def _experts(ranks: int, hot: Callable[[int], bool]) -> Weights:
 
 def _hot_rank(ranks: int, hot: int = 0) -> Weights:
     """One rank has as much more than the others as all hot experts of w1 have together."""
-    extra = (_HOT - 1) * ranks
-    return _receiving([_EXPERTS + extra * (rank == hot) for rank in range(ranks)])
+    return _receiving([_EXPERTS + (_HOT - 1) * ranks * (rank == hot) for rank in range(ranks)])
 
 
 KINDS: dict[str, _Kind] = {
@@ -178,10 +177,8 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
         raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
     digest = "#" + sha256(repr(matrix).encode()).hexdigest()[:8]
     if (told := _DIGEST.search(given)) and told.group() != digest:
-        raise UsageError(
-            f"{path} has changed: its digest is {digest}, not {told.group()}",
-            f"write {FILE}:{path} for the matrix that it has now",
-        )
+        why = f"{path} has changed: its digest is {digest}, not {told.group()}"
+        raise UsageError(why, f"write {FILE}:{path} for the matrix that it has now")
     return f"{FILE}:{path}{digest}", matrix
 
 
@@ -283,8 +280,7 @@ class Load(NamedTuple):
     @property
     def busiest(self) -> tuple[str, float]:
         """Whether the busiest rank `sends` or `receives` most, and that over the mean."""
-        sides = ("receives", self.received), ("sends", self.sent)
-        return max(sides, key=lambda side: side[1])
+        return max(("receives", self.received), ("sends", self.sent), key=lambda side: side[1])
 
 
 @lru_cache(maxsize=256)
@@ -305,6 +301,4 @@ def find_load(case: Case) -> Load:
 def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:
     """The elements of the blocks that must cross the link of a rank: all but the one that it keeps;
     a single block has to cross it."""
-    if ranks == 1:
-        return 0
-    return sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)
+    return 0 if ranks == 1 else sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)

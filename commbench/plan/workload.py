@@ -227,8 +227,7 @@ def make_workload(values: Any) -> Workload:
     return workload
 
 
-_make_program = partial(build, Program, calls=partial(build, Call))
-_make_step = partial(build, Step, programs=_make_program)
+_make_step = partial(build, Step, programs=partial(build, Program, calls=partial(build, Call)))
 
 
 def _require(holds: bool, name: str, value: object) -> None:
@@ -277,8 +276,7 @@ def _check_call(workload: Workload, program: Program, call: Call) -> None:
         numbers = value if isinstance(value, tuple) else (value,)
         most = LONGEST_S if name.endswith("_s") else LARGEST_INTEGER
         is_number = [isinstance(number, (int, float)) for number in numbers]
-        within = all(0 <= n <= most for n, is_one in zip(numbers, is_number, strict=True) if is_one)
-        if not within:
+        if not all(0 <= n <= most for n, is_one in zip(numbers, is_number, strict=True) if is_one):
             raise ValueError(f"{name} is wrong: {brief(value)}")
     _require(call.tensors >= 1, "tensors", call.tensors)
     _require(type(call.stream) is int, "the stream", brief(call.stream))

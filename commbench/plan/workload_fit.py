@@ -35,8 +35,7 @@ def prepare_replay(
     its size S. Calls that are then made by one rank, and messages to ranks that are not left, are
     left out. REFUSE takes no other number of ranks.
     """
-    chosen = workload._replace(steps=_choose_steps(workload, steps))
-    complete, completions = _complete(chosen)
+    complete, completions = _complete(workload._replace(steps=_choose_steps(workload, steps)))
     fitted, changes = _fit(_with_used_groups(complete), ranks or workload.world_size, fit)
     if not fitted.calls():
         why = f": {'; '.join(completions)}" if completions else ""
@@ -186,10 +185,8 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
     if workload.world_size < ranks or fit == REFUSE:
         of = format_count(workload.world_size, "rank")
         shrink = f", or write --fit shrink to keep the first {ranks}"
-        raise UsageError(
-            f"{workload.name} has {of}, and not {ranks}",
-            f"start {of}{shrink if workload.world_size > ranks else ''}",
-        )
+        hint = f"start {of}{shrink if workload.world_size > ranks else ''}"
+        raise UsageError(f"{workload.name} has {of}, and not {ranks}", hint)
     kept = {
         name: tuple(filter(None, (tuple(r for r in group if r < ranks) for group in groups)))
         for name, groups in workload.groups.items()
@@ -202,10 +199,8 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
         steps.append(step._replace(programs=tuple(p for programs in own for p in programs)))
     shrunk = smaller._replace(steps=tuple(steps))
     if not shrunk.calls():
-        raise UsageError(
-            f"no call of {workload.name} is left on {format_count(ranks, 'rank')}",
-            "start more ranks",
-        )
+        why = f"no call of {workload.name} is left on {format_count(ranks, 'rank')}"
+        raise UsageError(why, "start more ranks")
     changes = [f"{_FIRST_KEPT}{ranks - 1} of {workload.world_size} are kept"]
     for name, groups in workload.groups.items():
         before, after = _sizes(groups), _sizes(kept[name])

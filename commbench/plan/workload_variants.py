@@ -288,8 +288,7 @@ def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
     for index, call in enumerate(calls):
         ready_s = free_s if call.begin_s is None else call.begin_s
         gaps.append(max(0.0, ready_s - free_s) if call.compute_s is None else call.compute_s)
-        ends = [calls[i].interval_s[1] for i in waits[index]]
-        free_s = max(free_s, ready_s, *ends)
+        free_s = max(free_s, ready_s, *[calls[i].interval_s[1] for i in waits[index]])
     after_s = calls[-1].compute_after_s if calls else None
     return [*gaps, max(0.0, (step.time_s or 0.0) - free_s) if after_s is None else after_s]
 
@@ -316,8 +315,7 @@ def _cut(calls: Sequence[Call], bucket_bytes: int) -> list[Call]:
 
 def _kind(call: Call) -> tuple[object, ...] | None:
     """What is equal in reductions that could be one call; None of another call."""
-    is_at_once = call.asynchronous is False
-    alike = call.operation, call.group, call.dtype, call.reduce_op, is_at_once
+    alike = call.operation, call.group, call.dtype, call.reduce_op, call.asynchronous is False
     return alike if _is_reduction(call) else None
 
 

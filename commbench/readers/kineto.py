@@ -161,8 +161,7 @@ class _Events:
         if category in _ANNOTATIONS and name.startswith(_BACKENDS):
             return ANNOTATION
         if category in _OPERATORS:
-            is_computing = name.startswith("aten::") and not self.has_kernels
-            return _COMPUTING if is_computing else ""
+            return _COMPUTING if name.startswith("aten::") and not self.has_kernels else ""
         return _STEP if name.startswith(_STEP_NAME) else ""
 
 
@@ -299,8 +298,7 @@ def _make_call(
     if record and recorded is None:
         name = record.args.text("Collective name")
         if name == "wait":
-            group = record.args.text("Process Group Name")
-            waits[group, record.args.count("Seq")] = record.start_s
+            waits[record.args.text("Process Group Name"), record.args.count("Seq")] = record.start_s
         if name:
             unknown |= {name} if name.lower().replace("_", "") not in base.NO_CALL else set()
             return None, None
@@ -364,8 +362,7 @@ def _add_loose_kernels(calls: list[Call], kernels: list[Event], groups: TracedGr
                 reduce_op = base.find_reduce_op(operations[0], kernel.name)
                 calls.append(Call(operations[0], "", reduce_op=reduce_op, **times))
         for index in taken:
-            share = {"time_s": times["time_s"] / len(taken)}
-            calls[index] = calls[index]._replace(**times | share)
+            calls[index] = calls[index]._replace(**times | {"time_s": times["time_s"] / len(taken)})
     return lost
 
 

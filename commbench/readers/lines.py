@@ -78,10 +78,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     columns = [NCCL_PERF.get(name, name) for name in head]
     is_perf = "op_name" in head
     if missing := [name for name in COLUMNS if name not in columns]:
-        raise RecordsError(
-            f"{source.path} has no column {' and no column '.join(missing)}",
-            f"the columns of curves are {','.join(COLUMNS)}",
-        )
+        why = f"{source.path} has no column {' and no column '.join(missing)}"
+        raise RecordsError(why, f"the columns of curves are {','.join(COLUMNS)}")
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
@@ -92,8 +90,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    rows = [(line, read_cells([line])) for line in lines[1:]]
-    collector.read_rows(rows, add)
+    collector.read_rows([(line, read_cells([line])) for line in lines[1:]], add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:

@@ -286,8 +286,7 @@ def _read_line(layout: Format, collector: RowCollector, tables: list[Table], lin
     if (header and table and table.rows and table.benchmark) or (
         not table and (header or (row[1:] and all(map(base.is_number, row))))
     ):
-        why = "a table without a title before it"
-        raise collector.source.damaged(line.number, why, sound)
+        raise collector.source.damaged(line.number, "a table without a title before it", sound)
     if table and table.benchmark and header:
         try:
             table.columns = tuple(base.parse_columns(line.text[header.end() :], layout.columns))

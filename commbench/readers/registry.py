@@ -54,23 +54,18 @@ _OWN_JSON = re.compile(r'\s*\{\s*"schema"\s*:\s*\d')
 
 def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The results in the text of another tool's file."""
-    is_own = _OWN_JSON.match(source.text)
-    known = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
-    found = [] if is_own else known
+    what = f"{source.path} is not the output of a tool that commbench knows"
+    if _OWN_JSON.match(source.text):
+        why = f"{what}: it is JSON that commbench wrote"
+        raise RecordsError(why, "give the run that it was made of")
+    found = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
     if not found:
-        why = ": it is JSON that commbench wrote" if is_own else _why_unknown(source.text.strip())
-        is_csv = source.path.endswith(".csv")
-        damaged = ", or a results.csv with its first line" if is_csv else ""
+        damaged = ", or a results.csv with its first line" if source.path.endswith(".csv") else ""
         hint = f"give the output of one of these: {', '.join(IMPORTERS)}{damaged}; {_OF_TRACES}"
-        raise RecordsError(
-            f"{source.path} is not the output of a tool that commbench knows{why}",
-            "give the run that it was made of" if is_own else hint,
-        )
+        raise RecordsError(what + _why_unknown(source.text.strip()), hint)
     if len(found) > 1:
-        raise RecordsError(
-            f"{source.path} contains results of {' and '.join(found)}",
-            "write the results of each tool into a file of its own",
-        )
+        why = f"{source.path} contains results of {' and '.join(found)}"
+        raise RecordsError(why, "write the results of each tool into a file of its own")
     return IMPORTERS[found[0]].read(source, hints)
 
 

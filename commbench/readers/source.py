@@ -76,10 +76,8 @@ class ImportHints(NamedTuple):
             why = f"{path} contains results of {listed} ranks"
             raise UsageError(why, f"choose with --ranks {known[-1]}")
         if self.ranks not in (None, *known):
-            raise UsageError(
-                f"{path} was measured on {listed} ranks, not on {self.ranks}",
-                f"write --ranks {' or '.join(map(str, known))}",
-            )
+            why = f"{path} was measured on {listed} ranks, not on {self.ranks}"
+            raise UsageError(why, f"write --ranks {' or '.join(map(str, known))}")
         return self.ranks or known[0]
 
     def choose_operation(self, path: str, given: str | None, line: int) -> str:

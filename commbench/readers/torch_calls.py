@@ -360,7 +360,6 @@ def _first_places(allowed: Sequence[set[str]], places: Sequence[str]) -> list[in
     places with the groups that they are of; behind the last place where there is none."""
     found, at = [], -1
     for names in allowed:
-        begin = at + 1
-        at = next((i for i in range(begin, len(places)) if places[i] in names), len(places))
+        at = next((i for i in range(at + 1, len(places)) if places[i] in names), len(places))
         found.append(at)
     return found

@@ -171,8 +171,7 @@ def replace_file(path: Path, text: str) -> None:
 
 def _place(path: Path, replaced: re.Pattern[bytes] | None) -> Path:
     """Where a file is written first: beside the one that it replaces, if it replaces one."""
-    is_replaced = _is_replaced(path, replaced)
-    return unused_path(path.parent, path.name, ".new") if is_replaced else path
+    return unused_path(path.parent, path.name, ".new") if _is_replaced(path, replaced) else path
 
 
 def _is_replaced(path: Path, replaced: re.Pattern[bytes] | None) -> bool:

@@ -305,8 +305,7 @@ class JournalReader:
         planned = self._cases[case.index]._asdict()
         for name, value in case._asdict().items():
             if value != planned[name] and name not in NOT_PLANNED:
-                wanted = brief(planned[name])
-                raise ValueError(f"{name} is {brief(value)}, in the plan {wanted}")
+                raise ValueError(f"{name} is {brief(value)}, in the plan {brief(planned[name])}")
 
     def run(self, path: str) -> Run:
         """The run, its measurements with their batches, in the order of the plan."""

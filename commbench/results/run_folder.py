@@ -153,10 +153,8 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     if len(labels) > 1:
         are_folders = not any(label.startswith(text) for label in labels)
         names = sorted(run.folder.name for run in found) if are_folders else labels
-        raise UsageError(
-            f"{text!r} is the start of several {'folders' if are_folders else 'labels'}",
-            f"give one of them: {list_some(names, _MOST_NAMED)}",
-        )
+        why = f"{text!r} is the start of several {'folders' if are_folders else 'labels'}"
+        raise UsageError(why, f"give one of them: {list_some(names, _MOST_NAMED)}")
     newest = max(found)
     if len(found) > 1:
         notify(f"{text}: the newest of {len(found)} runs is {newest.folder}")

@@ -149,9 +149,8 @@ class CallOptions:
         "compared.", plan="concurrency",
     )  # fmt: skip
     open_groups: int = _group(
-        "N", "Make N groups of all ranks first, unused.", plan="open_groups",
-        chooses_calls=False,
-    )  # fmt: skip
+        "N", "Make N groups of all ranks first, unused.", plan="open_groups", chooses_calls=False
+    )
 
     tensors: tuple[str, ...] = _forms(
         "K", "Tensors of each size, with commas; ddp:25M: as DistributedDataParallel cuts "
@@ -179,9 +178,8 @@ class CallOptions:
         plan="overlap", parse=list_of(parse_overlap), is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(
-        "R", "Compute R times as long as communication.", plan="overlap_ratio",
-        default_text="1",
-    )  # fmt: skip
+        "R", "Compute R times as long as communication.", plan="overlap_ratio", default_text="1"
+    )
     p2p_call: str = _pairs(
         "CALL", "send; isend; batch: batch_isend_irecv; all; natural: the usual one.",
         plan="p2p_call", is_varied=True,

@@ -150,8 +150,7 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for text in texts:
         require_match(_VARIABLE, "--env", text, "write NAME=VALUE, such as --env NCCL_ALGO=RING")
         require_printable("--env", text)
-    pairs = (text.partition("=")[::2] for text in texts)
-    return tuple(dict(pairs).items())
+    return tuple(dict(text.partition("=")[::2] for text in texts).items())
 
 
 def require_printable(what: str, text: str) -> None:

@@ -63,8 +63,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             is_refused = isinstance(error, (errors.UsageError, errors.UnavailableError))
             if not is_recorded or _size_bytes(folder / JOURNAL) > journal_bytes:
                 is_refused = False
-                elapsed_s = time.monotonic() - started
-                is_recorded = _record_failure(folder, error, elapsed_s, listener)
+                is_recorded = _record_failure(folder, error, time.monotonic() - started, listener)
             resume = f"`{resume_command(folder)}{' --history' * planned.options.history}`"
             if isinstance(error, errors.Interrupted):
                 hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED

@@ -79,9 +79,8 @@ class RunOptions(CallOptions):
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER", "shuffled: random, several times; ascending: one by one.",
-        plan="order",
-    )  # fmt: skip
+        "ORDER", "shuffled: random, several times; ascending: one by one.", plan="order"
+    )
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
         "K", "Launches, each of new processes and connections.",
@@ -332,10 +331,8 @@ def parse_options(
     if "workload" in values:
         for name in names:
             if (option := RUN_OPTIONS[name]).chooses_calls or option.sets:
-                raise UsageError(
-                    f"{option.flag} has no effect with --workload",
-                    "leave it out: the workload has the calls that are made",
-                )
+                hint = "leave it out: the workload has the calls that are made"
+                raise UsageError(f"{option.flag} has no effect with --workload", hint)
         require_no_run(values["workload"])
         values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)

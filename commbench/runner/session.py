@@ -171,10 +171,8 @@ def _require_agreement(options: RunOptions, run: Run) -> None:
             more = f"give more than {there} to extend this run, " * option.may_grow
             flag = f"--no-{given.flag[2:]}" if here is False else given.flag
             hint = f"leave out {flag} to continue it, or --resume to start a new one"
-            raise UsageError(
-                f"{flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
-                more + hint,
-            )
+            why = f"{flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there"
+            raise UsageError(why, more + hint)
 
 
 def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:

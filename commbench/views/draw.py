@@ -255,9 +255,8 @@ def lay_out_cells(picture: plot.Picture, width: float) -> plot.Layout:
         tall = min(TALLEST, wide)
     else:
         tall = max(tall, (plot.widest([first.down], plot.SMALL) + 0.1) / rows)
-        names = plot.widest(
-            (plot.plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), plot.SMALL
-        )
+        labels = (plot.plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values())
+        names = plot.widest(labels, plot.SMALL)
 
     def draw(axes: Axes, panel: plot.HeatMap) -> None:
         place = [panel is each for each in panels].index(True)

@@ -224,9 +224,8 @@ def show(
     from commbench.output.ci import OWN_JUNIT, add_to_summary
     from commbench.output.console import print_workflow_commands
 
-    print_or_write(
-        view.write(result, choose_format(format_, output, endings=view.endings), is_verbose), output
-    )
+    chosen = choose_format(format_, output, endings=view.endings)
+    print_or_write(view.write(result, chosen, is_verbose), output)
     if junit and view.junit:
         write_new(junit, view.junit(result), OWN_JUNIT)
     if json:

@@ -63,8 +63,7 @@ def write(document: doc.Document, _: bool = False) -> str:
     }  # fmt: skip
     for kind in get_args(doc.Block):
         environment.tests[kind.__name__.lower()] = lambda block, of=kind: isinstance(block, of)
-    page = environment.get_template("page.html")
-    text = page.render(
+    text = environment.get_template("page.html").render(
         document=document,
         style=style,
         style_hash=f"sha256-{digest}",

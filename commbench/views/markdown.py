@@ -42,10 +42,9 @@ def table(
 ) -> list[str]:
     """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
     `is_escaped`: the cells are Markdown already."""
-    marks = [":--" if heading in left.split(",") else "--:" for heading in headings]
     return [
         _line([escape(heading.replace("\n", " ")) for heading in headings]),
-        _line(marks),
+        _line([":--" if heading in left.split(",") else "--:" for heading in headings]),
         *(_line(row if is_escaped else [*map(escape, row)]) for row in rows),
     ]
 

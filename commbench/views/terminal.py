@@ -161,10 +161,9 @@ def _lines(filled: Sequence[Filled]) -> list[list[str]]:
     """The lines of the headings, and those of each row."""
     headings = [column.heading for column, _ in filled]
     left = ",".join(column.heading for column, _ in filled if column.unit.is_left)
-    rooms = _rooms(filled)
     wrapped = [
         [_wrap(cell, room) if column.is_wrapped else [cell] for cell in cells]
-        for (column, cells), room in zip(filled, rooms, strict=True)
+        for (column, cells), room in zip(filled, _rooms(filled), strict=True)
     ]
     parts = [list(zip_longest(*row, fillvalue="")) for row in zip(*wrapped, strict=True)]
     lines = iter(table_lines(headings, [line for row in parts for line in row], left))

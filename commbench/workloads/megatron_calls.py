@@ -266,9 +266,8 @@ class StageCalls:
     def buckets(self, stage: int) -> list[Bucket]:
         """The buckets of a stage, in the order in which they are complete."""
         training, units = self.training, self.units(stage)
-        default = DTYPES[training.gradient_dtype].size_bytes * max(
-            BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * self.sizes.dp * self.sizes.cp
-        )
+        of_ranks = BUCKET_PARAMETERS_PER_RANK * self.sizes.dp * self.sizes.cp
+        default = DTYPES[training.gradient_dtype].size_bytes * max(BUCKET_PARAMETERS, of_ranks)
         limit = 1 << 62 if stage else training.bucket_bytes or default
         found = []
         for kind, group in enumerate((self.data, EXPERT_DATA)):
@@ -283,10 +282,8 @@ class StageCalls:
         """The numbers of a bucket of these tensors."""
         if not self.training.distributed_optimizer:
             return sum(t.elements for t in tensors)
-        sizes = self.sizes
-        ranks = sizes.dp * sizes.cp
-        if group == EXPERT_DATA:
-            ranks = ranks * sizes.tp // sizes.ep
+        tp, cp, ep, dp, _ = self.sizes
+        ranks = dp * cp * tp // ep if group == EXPERT_DATA else dp * cp
         end = 0
         for tensor in tensors:
             end = _round_up(end, PARAMETER_ALIGNMENT) + tensor.elements

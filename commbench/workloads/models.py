@@ -49,8 +49,7 @@ def cut_buckets(tensors: Iterable[Tensor], limits: Sequence[int]) -> list[list[T
     for tensor in tensors:
         bucket = open_buckets.setdefault(tensor.dtype, [])
         bucket.append(tensor)
-        limit = limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]
-        if bytes_of(bucket) >= limit:
+        if bytes_of(bucket) >= limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]:
             done.append(open_buckets.pop(tensor.dtype))
             used[tensor.dtype] = used.get(tensor.dtype, 0) + 1
     return done + list(open_buckets.values())
@@ -193,10 +192,8 @@ TRANSFORMERS = by_name(
         "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048
     ),
     # Radford et al.: Language Models are Unsupervised Multitask Learners, 2019
-    Transformer(
-        "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024
-    ),
-)  # fmt: skip
+    Transformer("gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024),
+)
 """Public transformers."""
 RESNET_50 = "resnet-50"
 PRESETS = (*TRANSFORMERS, RESNET_50)
@@ -277,8 +274,7 @@ def resnet_50(dtype: str = "float32") -> Model:
     """
     tensors = [t if t.dtype == "int64" else t._replace(dtype=dtype) for t in _resnet()]
     buffers = tuple(t for t in tensors if t.name.rpartition(".")[2] in _BUFFERS)
-    trained = tuple(t for t in tensors if t not in buffers)
-    return Model(RESNET_50, trained, buffers=buffers)
+    return Model(RESNET_50, tuple(t for t in tensors if t not in buffers), buffers=buffers)
 
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")

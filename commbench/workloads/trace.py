@@ -107,7 +107,6 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     differing = _match_ranks(parts, sets)
     durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
-    calls = [call for part in parts for call in part.calls]
     notes = [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
     waiting = f"left out the waiting of {format_count(differing, 'call')}, in which ranks differ"
     left_out = f"left out {format_count(outside, 'call')}: no whole step of all ranks has them"
@@ -117,7 +116,7 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     return TraceAnalysis(
         traces=tuple(traces), world_size=world_size,
         steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
-        workload=workload, calls=tuple(calls),
+        workload=workload, calls=tuple(call for part in parts for call in part.calls),
         waits=tuple(_waits(parts)), overlap=_find_overlap(workload, parts),
     )  # fmt: skip
 

@@ -289,10 +289,9 @@ def _with_computation(calls: Sequence[workload.Call], part: RankStep) -> tuple[w
     is_known = len(part.trace.computing) and not part.trace.is_cut and None not in ready
     if not (calls and is_known and part.length_s > 0):
         return tuple(calls)
-    marks = [0.0, *(time or 0.0 for time in ready), part.length_s]
     computed = [
         max(0.0, end - begin - length_within(part.exposed, begin, end))
-        for begin, end in pairwise(marks)
+        for begin, end in pairwise([0.0, *(time or 0.0 for time in ready), part.length_s])
     ]
     made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
     made[-1] = made[-1]._replace(compute_after_s=computed[-1])
@@ -303,9 +302,7 @@ def _waited_after(call: workload.Call, index: int, issued: Sequence[float]) -> i
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
-    if call.waited_s is None:
-        return None
-    return max(index, bisect_right(issued, call.waited_s) - 1)
+    return None if call.waited_s is None else max(index, bisect_right(issued, call.waited_s) - 1)
 
 
 def _work(calls: Sequence[workload.Call]) -> tuple[Any, ...]:

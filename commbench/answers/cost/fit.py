@@ -49,8 +49,7 @@ SHORTEST_S = 1e-12
 def fit_curve(model: CostModel, points: Sequence[Point]) -> Curve:
     """The model with the parameters and the factors of sizes that fit these points."""
     times_s = np.array([point.time_s for point in points])
-    sizes = np.array([point.size_bytes for point in points])
-    distinct, at = np.unique(sizes, return_inverse=True)
+    distinct, at = np.unique(np.array([point.size_bytes for point in points]), return_inverse=True)
     terms = model_terms(model, points)
     logs = np.zeros(len(distinct))
     has_factors = len(distinct) >= FEWEST_SIZES

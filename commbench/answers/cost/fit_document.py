@@ -73,8 +73,7 @@ def _sentence(fitted: FittedModel) -> str:
         value = "not known"
         reached = size / time_s
         if speed and speed.ends[1] < UNKNOWN * speed.ends[0] and speed.value < 2 * reached:
-            busbw = speed.scaled(factor(ranks))
-            value = cells.bandwidth_with_interval_text(busbw)
+            value = cells.bandwidth_with_interval_text(speed.scaled(factor(ranks)))
         if speed and speed.ends[0] > reached:
             value = f"{format_GBps(factor(ranks) * reached)} GB/s at {format_bytes(size)}, "
             value += "the largest fitted size; not known beyond"

@@ -159,8 +159,7 @@ def errors_of(candidate: machine.Candidate, points: Sequence[machine.Point]) -> 
     of_new = sum(w * new for w, (*_, new) in zip(shared, tried, strict=True))
     doublings = np.log2(np.maximum(sizes, 1))
     evidence = most + log(float(weights.mean()))
-    shifts = find_shifts(left, points).values()
-    shift = max(map(abs, shifts), default=0.0)
+    shift = max(map(abs, find_shifts(left, points).values()), default=0.0)
     ends = min(point.size_bytes for point in points), max(point.size_bytes for point in points)
     return Errors(
         candidate, points, doublings, covariance, float(of_new), tuple(ranks), ends, shift, evidence

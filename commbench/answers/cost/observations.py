@@ -80,12 +80,11 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             unused[why] += 1
             continue
         selected, channels = _selection(run.header, row)
-        known = uncertainty(
-            *cover_launches(
-                row.time, row.launches or 0, usual_launch_spread(row.backend),
-                row.iterations or 0, row.time_min_s, row.time_max_s,
-            )
+        covered = cover_launches(
+            row.time, row.launches or 0, usual_launch_spread(row.backend),
+            row.iterations or 0, row.time_min_s, row.time_max_s,
         )  # fmt: skip
+        known = uncertainty(*covered)
         point = Point(*shape, row.size_bytes, row.time_s, channels=channels, uncertainty=known)
         words = (_word(name, getattr(row, name)) for name in VARYING)
         warned.update((row.warnings or "").split())

@@ -92,10 +92,9 @@ def autoparallel_table(
         for row in SIMULATED[operations.OPERATIONS[name].torch_call]
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    table = [heads, ["-" * wide for wide in widths], *rows]
     return "".join(
         "  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) + "\n"
-        for row in table
+        for row in [heads, ["-" * wide for wide in widths], *rows]
     )
 
 

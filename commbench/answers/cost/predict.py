@@ -145,17 +145,13 @@ def find_fitted(
     own = [found for found in machine.fitted if found.operation == operation]
     if not own:
         names = list(dict.fromkeys(found.operation for found in machine.fitted))
-        raise UnavailableError(
-            f"{machine.name} has no model of {operation}",
-            f"it has {list_some(names, 8) or 'none'}; measure {operation}, and fit again",
-        )
+        hint = f"it has {list_some(names, 8) or 'none'}; measure {operation}, and fit again"
+        raise UnavailableError(f"{machine.name} has no model of {operation}", hint)
     found = [each for each in own if each.kind == kind]
     if not found:
         ranks, on_host = own[0].fitted_points[-1][:2]
-        raise UnavailableError(
-            f"{operation} was measured {own[0].kind} only, not {kind}",
-            f"predict what was measured: --ranks {ranks} --ranks-per-node {on_host}",
-        )
+        hint = f"predict what was measured: --ranks {ranks} --ranks-per-node {on_host}"
+        raise UnavailableError(f"{operation} was measured {own[0].kind} only, not {kind}", hint)
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
     if per_node and fitting:

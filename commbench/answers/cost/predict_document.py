@@ -104,9 +104,8 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
     """What supports the predictions of a model, and how far away from it they are."""
     facts = [*model_facts(fitted)]
     ranks, sizes = (sorted({getattr(p, FIELDS[axis]) for p in found}) for axis in (RANKS, SIZES))
-    known = (fitted.smallest_bytes, fitted.largest_bytes)
     facts += _beyond(ranks, fitted.world_sizes, str, "ranks")
-    facts += _beyond(sizes, known, format_bytes, "size")
+    facts += _beyond(sizes, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes, "size")
     per_node = found[0].ranks_per_node
     if fitted.kind == cost_models.ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
@@ -227,8 +226,7 @@ def _panels(projection: Projection) -> list[Curves]:
     found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
-            series = [*_series(projection, own, across, other, name)]
-            panel = Curves(heading, series, scale, across)
+            panel = Curves(heading, [*_series(projection, own, across, other, name)], scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
                 panel = panel._replace(heading=short, inches=1.6)

@@ -46,14 +46,12 @@ def describe(found: curves.OnCurves) -> Document:
         Column("verdict", lambda each: WORDS[each.verdict], TEXT),
         Column("why", attrgetter("reason"), TEXT, 8, is_wrapped=True),
     )
-    shown = found.ranges if found.curves else ()
-    ranges = Table("", columns, shown, attrgetter("call"),
+    ranges = Table("", columns, found.ranges if found.curves else (), attrgetter("call"),
                    tone=lambda each: BAD if each.verdict == SLOWER else "")  # fmt: skip
     judged = {each.verdict for each in found.ranges if each.ratio}
     is_good = judged and not found.is_slow and UNDECIDED not in judged
     tone = BAD if found.is_slow else GOOD if is_good else ""
-    notes = [*curve_notes(found), *causes]
-    blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
+    blocks: list[Block] = [ranges, _other_ranks(found), Items([*curve_notes(found), *causes])]
     judged_by = list(filter(None, (answer(found), _other_judges(found))))
     return Document(f"{found.run.name} beside published curves", (), judged_by, blocks, tone)
 
@@ -165,7 +163,6 @@ def _other_ranks(found: curves.OnCurves) -> Table:
     """The largest size of each call of whose number of ranks there are no curves, beside the times
     of the next smaller and larger numbers."""
     rows = {row.case.title: row for row in found.rows if row.nearest}
-    numbers = sorted({ranks for row in rows.values() for ranks in row.nearest})
 
     def published(ranks: int) -> Column:
         return Column(f"published\nof {ranks} GPUs", lambda row: row.nearest.get(ranks), cells.TIME)
@@ -174,7 +171,7 @@ def _other_ranks(found: curves.OnCurves) -> Table:
         Column("operation", attrgetter("row.operation"), TEXT),
         Column("size", attrgetter("row.size_bytes"), cells.BYTES),
         Column("measured\nhere", attrgetter("row.time"), cells.TIME),
-        *map(published, numbers),
+        *map(published, sorted({ranks for row in rows.values() for ranks in row.nearest})),
     )
     return Table("Nearest numbers of GPUs, which are not compared", columns, [*rows.values()])
 

@@ -146,7 +146,7 @@ def judgement_text(judgement: expectation.Judgement) -> str:
 def row_text(row: ResultRow, judgement: expectation.Judgement) -> str:
     """The judgement of a row of a run, with its source, in one or two sentences; without figures of
     others, that of all rows of its kind."""
-    found, size = judgement.expectation, format_bytes(row.measurement.case.size_bytes)
+    found, size = judgement.expectation, format_bytes(row.case.size_bytes)
     source = f" Source: {judgement.source}" if judgement.source else ""
     _, verb, said = judgement_text(judgement).partition(" is ")
     text = f"{bandwidth_text(row.known_busbw)} GB/s at {size}{verb}{said}"
@@ -165,8 +165,7 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
-    demanded = (one.threshold.source for one in answer.demands)
-    sources = [*dict.fromkeys([*found.sources, *demanded])]
+    sources = [*dict.fromkeys([*found.sources, *(one.threshold.source for one in answer.demands)])]
     blocks: list[Block] = [
         facts_table([*_limits(found)], "bandwidth"),
         _figures(found, sources),
@@ -225,9 +224,8 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     if call.node_factor:
         part = "node" if call.parts == call.nodes else "rack"
         share = call.node_factor * call.parts / call.ranks
-        once = "if data crosses the network only once"
         for what, factor, how in (
-            (f"each {part} sends", call.node_factor, once),
+            (f"each {part} sends", call.node_factor, "if data crosses the network only once"),
             ("each accelerator sends", share, "its share of that"),
             (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):

@@ -208,7 +208,7 @@ def judge_row(row: ResultRow, fabric: links.Fabric | None = None) -> Judgement |
     `fabric` is by default that of the run. A row that is not plain is only called impossible, for
     others measured no such ones.
     """
-    case, header = row.measurement.case, row.header
+    case, header = row.case, row.header
     fabric = fabric or fabric_of(header)
     nccl = str(header.environment.get("nccl") or "") or None
     call = fabric and make_call(case, fabric, header.num_nodes, algorithm_of(row), nccl)
@@ -232,9 +232,9 @@ def choose_row(rows: Sequence[ResultRow]) -> tuple[ResultRow, Judgement] | None:
     judged = [(row, found) for row in rows if (found := judge_row(row, fabric))]
     if impossible := [each for each in judged if each[1].verdict == IMPOSSIBLE]:
         return max(impossible, key=lambda each: each[1].busbw_bytes_per_s)
-    plain = [each for each in judged if fabric.gpu and each[0].measurement.case.is_plain]
+    plain = [each for each in judged if fabric.gpu and each[0].case.is_plain]
     known = [each for each in plain if each[1].verdict != UNKNOWN]
-    return max(known or plain, key=lambda each: each[0].measurement.case.size_bytes, default=None)
+    return max(known or plain, key=lambda each: each[0].case.size_bytes, default=None)
 
 
 def find_figures(call: Call) -> Iterator[Figure]:
@@ -246,9 +246,8 @@ def find_figures(call: Call) -> Iterator[Figure]:
     if several and nics and nics.link:
         found = [one for one in found if one.link == nics.link] or found
     number = attrgetter("nodes" if several else "ranks")
-    wanted = call.parts if several else call.ranks
     for own in collect((several and one.link, one) for one in found).values():
-        near = nearest(map(number, own), wanted)
+        near = nearest(map(number, own), call.parts if several else call.ranks)
         for one in own:
             if number(one) in near:
                 yield Figure(one, _at_size(one, call.size_bytes))

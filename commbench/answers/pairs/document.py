@@ -265,11 +265,10 @@ def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
         (rank, *(median(own[rank]) if rank in own else None for own in both))
         for rank in sorted({*both[0], *both[1]})
     ]
-    is_better_high = matrix.quantity.is_better_high
 
     def slowness(row: tuple[float | None, ...]) -> float:
         known = [*filter(None, row[1:])]
-        return -min(known) if is_better_high else max(known)
+        return -min(known) if matrix.quantity.is_better_high else max(known)
 
     slowest = sorted(rows, key=slowness, reverse=True)
     columns = [
@@ -282,8 +281,7 @@ def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
     is_told = MOST_RANKS < len(rows) <= MOST_LISTED
     more = f"; a terminal shows the {MOST_RANKS} slowest" if is_told else ""
     shown = columns if matrix.quantity.has_direction else columns[:4]
-    brief = sorted(slowest[:MOST_RANKS])
-    table = Table(f"Medians of each rank{more}", shown, rows, brief=brief)
+    table = Table(f"Medians of each rank{more}", shown, rows, brief=sorted(slowest[:MOST_RANKS]))
     return summarise(table, slowness, shown[3:], "ranks")
 
 

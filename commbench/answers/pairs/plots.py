@@ -58,8 +58,7 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         diagnosed = diagnose_pairs(run)
         main = main_matrices(matrix for matrix, _ in diagnosed)
         found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
-        waited = waited_answer(make_rows(run))
-        notes = [*waited, f"{run.name}: {run.header.describe_ranks()}",
+        notes = [*waited_answer(make_rows(run)), f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; " * (run.header.plan.world_size > 2)
                  + "lower quartile of a pair's batches",
                  *pairs_answer(diagnosed, find_crowd([run.header]))]  # fmt: skip

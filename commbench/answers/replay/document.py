@@ -75,10 +75,9 @@ def _other_backend(plan: Plan) -> list[str]:
 def _verdict(plan: Plan, found: StepReplay) -> list[str]:
     """First how long the step takes, then whether communication is slower here, and which variant
     saves most."""
-    workload = replayed_workload(plan)
     lines, gaps = [], found.variant(GAPS)
     if gaps and (ratio := found.step_over_trace):
-        name = f" {found.step.name}" if workload.steps[1:] else ""
+        name = f" {found.step.name}" if replayed_workload(plan).steps[1:] else ""
         lines.append(f"The step{name} takes {_beside(gaps, found.step.time_s, ratio)}.")
     second = "; ".join([*_against_trace(plan, found), *_would_help(found)])
     lines += [f"{second[:1].upper()}{second[1:]}."] if second else []

@@ -119,14 +119,12 @@ class StepReplay(NamedTuple):
     def over_trace(self) -> Estimate | None:
         """The time of the calls one after another here over that in the trace, where no rank
         computes; None where one of both is not known."""
-        calls = self.variant(CALLS)
-        return _over(calls.time_s, self.calls_only_s) if calls else None
+        return _over(self.variant(CALLS), self.calls_only_s)
 
     @property
     def step_over_trace(self) -> Estimate | None:
         """The time of the step with gaps here over that in the trace."""
-        gaps = self.variant(GAPS)
-        return _over(gaps.time_s, self.step.time_s) if gaps else None
+        return _over(self.variant(GAPS), self.step.time_s)
 
     @property
     def waiting_s(self) -> float | None:
@@ -163,7 +161,7 @@ def analyse_replay(
     plan = run.header.plan
     if not plan.workload:
         return ReplayResult((), run)
-    by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
+    by_key = {r.case.key(): r for r in (make_rows(run) if rows is None else rows)}
     steps = [
         _analyse_step(plan, step, by_key, peak)
         for step in replayed_workload(plan).steps
@@ -244,9 +242,8 @@ def _find_communication(step: Step) -> tuple[float | None, float | None]:
     calls = [call for program in step.programs for call in program.calls]
     if any(call.end_s is None for call in calls):
         return None, None
-    if any(call.transfer_s is None for call in calls):
-        return communication_of(step), None
-    return communication_of(step), communication_of(step, _transfer)
+    is_known = all(call.transfer_s is not None for call in calls)
+    return communication_of(step), communication_of(step, _transfer) if is_known else None
 
 
 def _transfer(call: Call) -> tuple[float, float]:
@@ -254,6 +251,6 @@ def _transfer(call: Call) -> tuple[float, float]:
     return max(start, end - (call.transfer_s or 0.0)), end
 
 
-def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
+def _over(here: VariantReplay | None, traced: float | None) -> Estimate | None:
     """The ratio of a time here and one of the trace, which has no interval."""
-    return ratio(here, Estimate(traced, traced, traced)) if traced else None
+    return ratio(here.time_s, Estimate(traced, traced, traced)) if here and traced else None

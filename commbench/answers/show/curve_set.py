@@ -118,8 +118,7 @@ class CurveSet(NamedTuple):
         """What tells a curve from others: `all_reduce float32 in ring`; in panels of operations
         without these, unless `is_alone`."""
         has_operation = is_alone or (len(self.operations) > 1 and not self.is_split)
-        operation = curve.operation if has_operation else ""
-        text = " ".join(filter(None, [operation, curve.variant]))
+        text = " ".join(filter(None, [curve.operation if has_operation else "", curve.variant]))
         if len({each.run for each in self.curves}) > 1:
             return f"{text} in {curve.run}" if text else curve.run
         is_only = self.is_split and len(self.others) == 1 and not self.published

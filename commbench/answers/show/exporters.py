@@ -44,8 +44,7 @@ SCHEMA = 1
 
 def csv_parts(source: LoadedRun) -> Iterator[str]:
     """The rows as in results.csv."""
-    rows = (written_values(row, source.columns) for row in source.rows)
-    lines = chain([source.columns], rows)
+    lines = chain([source.columns], (written_values(row, source.columns) for row in source.rows))
     while some := [*islice(lines, 1000)]:
         yield make_csv(some)
 
@@ -229,8 +228,7 @@ def openmetrics(source: LoadedRun) -> str:
     lines: list[str] = []
     for family, (field, about) in FAMILIES.items():
         name = f"commbench_{family}"
-        values = [getattr(row, field) for row in rows]
-        samples = zip(values, labels, strict=True)
+        samples = zip([getattr(row, field) for row in rows], labels, strict=True)
         if found := [f"{name}{label} {v:.10g}" for v, label in samples if v is not None]:
             statement = about.format(statistic=time_statistic(source))
             lines += [f"# TYPE {name} gauge"]

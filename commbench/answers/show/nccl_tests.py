@@ -42,8 +42,7 @@ Pair = tuple[ResultRow | None, ResultRow | None]
 
 def nccl_tests_text(run: Run) -> str:
     """The tables of a run in nccl-tests' layout, separated by empty lines."""
-    without = ("placement", "size_bytes")
-    tables = collect((row.case.key(*without), row) for row in make_rows(run))
+    tables = collect((row.case.key("placement", "size_bytes"), row) for row in make_rows(run))
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
     ending = run_end_text(run)
     return "\n\n".join([*texts, _comment(ending)] if ending else texts) + "\n"

@@ -148,8 +148,7 @@ def difference_text(found: figures.Difference) -> str:
     """`differ in 35 % of elements, by at most 1 ULP`."""
     if not found.share:
         return "have the same bits"
-    percent = cells.SHARE.write(found.share)
-    return f"differ in {percent} of elements, by at most {found.max_ulp} ULP"
+    return f"differ in {cells.SHARE.write(found.share)} of elements, by at most {found.max_ulp} ULP"
 
 
 def ways_sentence(call: str, ways: Mapping[str, Measurement]) -> str:

@@ -50,7 +50,6 @@ def plan_document(
     # A line for each kind of case that is not one call of all ranks.
     missing = [(c, "" if c.status == READY else f"{c.status}: {c.reason}") for c in cases]
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
-    shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
     answer += _duration(plan, [case for case in every if case.status == READY], runs)
     answer += _host_texts(plan, cases, host) if host else ()
@@ -61,7 +60,7 @@ def plan_document(
         Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
         Items(left_out(plan)),
         Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
-        Items(shapes),
+        Items([f"{title}: {text}" for title, text in texts.items() if text]),
         Code("The same with torchrun:", torchrun_line),
     ]
     return Document(title, (), answer, blocks)
@@ -69,14 +68,10 @@ def plan_document(
 
 def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:
     """A row for each case; of many cases a terminal shows a row for each kind."""
-
-    def count(cases: Sequence[Case]) -> int | None:
-        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
-
     columns = (
         Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
         Column("size", _sizes, NUMBER),
-        Column("count", count, NUMBER, 1),
+        Column("count", lambda c: c[0].count if c[0].dtype and len(c) == 1 else None, NUMBER, 1),
         Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
     )
     single = [[case] for own in kinds for case in own]
@@ -232,9 +227,7 @@ def list_missing(cases: Sequence[tuple[Case, str]]) -> list[str]:
 
 def _sizes(cases: Sequence[Case]) -> str:
     """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
-    if not cases[0].dtype:
-        return ""
-    return span(format_bytes, [case.size_bytes for case in cases])
+    return span(format_bytes, [case.size_bytes for case in cases]) if cases[0].dtype else ""
 
 
 def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:

@@ -20,15 +20,8 @@ from commbench.answers.expect.curve_document import curves_text
 from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
+from commbench.answers.show import rows as run_table
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
-from commbench.answers.show.rows import (
-    highest_text,
-    is_unsure,
-    peak_of,
-    time_of,
-    waited_rows_sentence,
-    without_parts,
-)
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UsageError
@@ -89,10 +82,10 @@ class _Answer(NamedTuple):
 def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     of_runs = [make_rows(run) for run in runs]
     rows = [row for own in of_runs for row in own]
-    told = {row.case for row in without_parts(rows)}
+    told = {row.case for row in run_table.without_parts(rows)}
     counted = (row for curve in curves.curves for row in curve.timed if row.case in told)
     waited = waited_answer(rows, _name_waiting(runs, of_runs))
-    highest = None if waited else peak_of(counted)
+    highest = None if waited else run_table.peak_of(counted)
     pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
     some = [text for run, own in pairs for text in waited_answer(own, run.name)]
     is_shape = len(runs) == 1 and not waited
@@ -109,15 +102,15 @@ def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> s
 
 def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
-    peaks = [(curve, peak) for curve in curves.curves if (peak := peak_of(curve.timed))]
+    peaks = [(curve, peak) for curve in curves.curves if (peak := run_table.peak_of(curve.timed))]
     texts = [
         f"{curves.name(curve, len(curves.operations) > 1)} "
         f"{bandwidth_with_interval_text(row.known_busbw)} at {format_bytes(row.case.size_bytes)}"
-        f"{in_brackets(UNSURE * is_unsure(row))}"
+        f"{in_brackets(UNSURE * run_table.is_unsure(row))}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     runs = collect((curve.run, row) for curve in curves.curves for row in curve.timed)
-    left = (waited_rows_sentence(own, run * (len(runs) > 1)) for run, own in runs.items())
+    left = (run_table.waited_rows_sentence(own, run * (len(runs) > 1)) for run, own in runs.items())
     told = [f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}.", *left]
     return " ".join(filter(None, told))
 
@@ -135,7 +128,7 @@ def _extreme_times(curves: CurveSet) -> tuple[tuple[Estimate, str, int], ...]:
     """The shortest and the longest time, each with its curve and size."""
     found = [
         (time, curves.name(curve, is_alone=True), row.case.size_bytes)
-        for curve in curves.curves for row in curve.timed if (time := time_of(row))
+        for curve in curves.curves for row in curve.timed if (time := run_table.time_of(row))
     ]  # fmt: skip
     return min(found, key=lambda each: each[0].value), max(found, key=lambda each: each[0].value)
 
@@ -243,8 +236,8 @@ def _picture(
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"
     if not has_busbw and not answer.has_waited:
         title += f": {_time_range(curves)}"
-    elif answer.highest and not is_unsure(answer.highest):
-        title += f": up to {highest_text(answer.highest)}"
+    elif answer.highest and not run_table.is_unsure(answer.highest):
+        title += f": up to {run_table.highest_text(answer.highest)}"
         run_of = {id(row): curve.run for curve in curves.curves for row in curve.rows}
         if len({*run_of.values()}) > 1:
             title += f" in {run_of[id(answer.highest)]}"
@@ -299,8 +292,7 @@ def _published_series(
     if scale != TIMES:
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
     if points and (factor or scale == TIMES):
-        look = Look(pictures.GREY, dashes=(4, 2), fill=0.2)
-        yield pictures.Series("published", look, points)
+        yield pictures.Series("published", Look(pictures.GREY, dashes=(4, 2), fill=0.2), points)
 
 
 def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> list[Mark]:

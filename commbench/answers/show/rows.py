@@ -175,8 +175,7 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
         Column("half of\npeak at", _half, cells.NUMBER, 6),
         Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )  # fmt: skip
-    title = "Summary: one row for each kind of call"
-    return Table(title, columns, kinds, attrgetter("title"))
+    return Table("Summary: one row for each kind of call", columns, kinds, attrgetter("title"))
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
@@ -237,14 +236,11 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
     together = [*texts("together") * any(len(row.group_times) > 1 for row in shared)]
     marked = any(_mark(row) for rows in every.values() for row in rows)
-    return (
-        [f"*: {WAITED}."] * marked
-        + together
-        + [
-            line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
-            for line, titles in found.items()
-        ]
-    )
+    every_line = [
+        line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
+        for line, titles in found.items()
+    ]
+    return [*[f"*: {WAITED}."] * marked, *together, *every_line]
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:

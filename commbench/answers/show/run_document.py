@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from commbench.answers.soak.soak import SoakResult
     from commbench.views.pictures import Picture
 
-GPU_SHARED = "Ranks share a GPU: these times do not measure performance."
-
 
 @dataclass(frozen=True)
 class ShownRun:
@@ -150,11 +148,10 @@ def document(shown: ShownRun) -> doc.Document:
     explained = [*column_meanings(rows).items()] if kinds else []
     explained += meanings(*(name for name, is_there in are_there.items() if is_there))
     section = doc.Section if shown.are_warnings_explained else doc.Folded
-    command = f"`commbench show {run_notes.typed_name(run)} --warnings`"
     warnings = run_notes.warnings_section(
         [("", warning) for warning in shown.warnings],
         shown.are_warnings_explained,
-        f"{command} prints them",
+        f"`commbench show {run_notes.typed_name(run)} --warnings` prints them",
     )
     columns = section("What the columns mean", [doc.Facts(explained)])
     if shown.only_warnings:
@@ -275,7 +272,7 @@ def _status(shown: ShownRun) -> Iterator[str]:
     else:
         yield _measured(run)
     if run.header.gpu_shared:
-        yield GPU_SHARED
+        yield "Ranks share a GPU: these times do not measure performance."
     if run.restarts:
         times = "once" if len(run.restarts) == 1 else f"{len(run.restarts)} times"
         yield f"This run was cut off and resumed {times}."

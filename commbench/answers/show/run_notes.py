@@ -168,8 +168,7 @@ def _has_known_links(header: RunHeader) -> bool:
 
 def typed_name(run: Run) -> str:
     """The run as a command takes it: its label where it lies under results/, else its path."""
-    path = Path(run.path)
-    return run.name if path.parent == RESULTS else quote(run.path or run.name)
+    return run.name if Path(run.path).parent == RESULTS else quote(run.path or run.name)
 
 
 SLOWER = 1.6

@@ -95,8 +95,7 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
         return []
     timed = [row for row in rows if row.time and row.measurement.status != WRONG]
     chosen: list[Finding] = []
-    cases = {row.case.key(*VARIED): row.case for row in timed}
-    titles = short_titles(cases, VARIED)
+    titles = short_titles({row.case.key(*VARIED): row.case for row in timed}, VARIED)
     for name, shape in SHAPES.items():
         found = [
             Finding(
@@ -189,8 +188,7 @@ def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
         same = equal.get(key) if load and load.is_unequal else None
         if load and same and (found := ratio(time_of(row), time_of(same))):
             verb, most = load.busiest
-            figures = {"ratio": found, "max_over_mean": most}
-            yield [row, same], row.case.imbalance, verb, figures
+            yield [row, same], row.case.imbalance, verb, {"ratio": found, "max_over_mean": most}
 
 
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -200,8 +198,7 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     Compressed forms give another result."""
     rows = [row for row in _whole(rows) if row.case.call_form.calls_before is None]
     exact = (row for row in rows if not row.case.call_form.compression)
-    kinds = collect((row.case.key(*WAYS), row) for row in exact)
-    for own in kinds.values():
+    for own in collect((row.case.key(*WAYS), row) for row in exact).values():
         apart = [row for row in own if row.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
         ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
@@ -339,10 +336,8 @@ def groups_blocks(rows: Sequence[ResultRow]) -> list[Block]:
 
     def slowness(group: GroupRow) -> float:
         time = group.together or group.alone or Estimate(0.0)
-        over = group.interference or Estimate(
-            time.value / usual.get((group.title, group.case.size_bytes), 1.0)
-        )
-        return over.value
+        usual_s = usual.get((group.title, group.case.size_bytes), 1.0)
+        return group.interference.value if group.interference else time.value / usual_s
 
     table = Table("Time of each group", COLUMNS, groups, attrgetter("title"))
     return [*summarise(table, slowness, COLUMNS[2:], "groups", COLUMNS[:1]), Items(notes)]

@@ -107,7 +107,6 @@ def document(found: StartUps) -> Document:
     has_open = any(header.plan.open_groups for header in headers)
     joining = [column for column in JOINING if has_open or column.heading != "open"]
     alike = [c for c in CALLS[1:4] if len({c.of(each) for each in found.calls}) == 1]
-    calls = [column for column in CALLS if column not in alike]
     answer = waited_answer(found.rows)
     for plan, joined in found.joined:
         ranks = format_count(plan.world_size, "rank")
@@ -119,14 +118,13 @@ def document(found: StartUps) -> Document:
     calls_of = f"the calls of {format_count(headers[-1].plan.world_size, 'rank')}"
     surest = f" Of {calls_of}, this has the surest ratio." * (len(found.calls) > 2)
     answer.append(shapes_sentence(headers[-1], shapes) + surest * bool(shapes))
-    warnings = [("", each) for each in find_warnings(found.rows)]
     hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
     blocks = [
         Table("", joining, found.joined),
-        Table("", calls, found.calls),
+        Table("", [column for column in CALLS if column not in alike], found.calls),
         Items([*_notes(headers)]),
         Items(list_missing(missing), "Not measured"),
-        warnings_section(warnings, hint=hint),
+        warnings_section([("", each) for each in find_warnings(found.rows)], hint=hint),
     ]
     return Document(f"Start-up of {headers[0].describe_ranks()}{others}", (), answer, blocks)
 
