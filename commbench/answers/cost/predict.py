@@ -246,21 +246,24 @@ def _predict_call(
 def _interval_at(
     fitted: FittedModel, host: FittedModel | None, at: tuple[int, int, int]
 ) -> tuple[float, float, float]:
-    """The time of a call with the interval of all candidates, not ordered by the size."""
+    """The time of a call with the interval of all candidates, not ordered by the size. More ranks
+    than were measured may follow the model, or the largest number that was."""
     least = _longest(host.best.curve, at[1], at[1], at[2]) if host else SHORTEST_S
     doublings, uncertainties, residuals = _measured(fitted, at[0], at[1])
     place = log2(max(at[2], 1))
     measured = float(np.interp(place, doublings, uncertainties))
+    largest = fitted.fitted_points[-1][:2]
+    followed = [at[:2], *[largest] * (at[0] > largest[0])]
     times, lows, highs = [], [], []
     for errors in candidate_errors(fitted):
-        curve = _curve_of_ranks(fitted, errors.candidate.curve, *at[:2])
-        time_s = max(_longest(curve, *at), least, SHORTEST_S)
+        curves = (_curve_of_ranks(fitted, errors.candidate.curve, *ranks) for ranks in followed)
+        own = [max(_longest(curve, *at), least, SHORTEST_S) for curve in curves]
         factor = exp(statistics.Z * max(measured, errors.at(at)))
-        times.append(time_s)
-        lows.append(time_s / factor)
-        highs.append(time_s * factor + errors.unseen_time(at))
-    own = times[0] * exp(np.interp(place, doublings, residuals))
-    return times[0], min(*lows, own * (1 - ROUNDING)), max(*highs, own * (1 + ROUNDING))
+        times.append(own[0])
+        lows.append(min(own) / factor)
+        highs.append(max(own) * factor + errors.unseen_time(at))
+    shown = times[0] * exp(np.interp(place, doublings, residuals))
+    return times[0], min(*lows, shown * (1 - ROUNDING)), max(*highs, shown * (1 + ROUNDING))
 
 
 @lru_cache(maxsize=1024)

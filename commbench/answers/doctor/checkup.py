@@ -129,11 +129,10 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
 
     @property
     def unjudged(self) -> list[str]:
-        """The modes that had fewer launches than a verdict needs when the time ended."""
-        done, planned = self.launches
+        """The modes that had fewer launches than a verdict needs."""
         tried = Counter(trial.mode for trial in self.trials if trial.points)
         few = [mode for mode in cpu_modes.MODES if tried[mode] < cpu_modes.FEWEST_LAUNCHES]
-        return [mode for mode in few if mode not in self.refused] if 0 < done < planned else []
+        return [mode for mode in few if mode not in self.refused] if self.launches[0] else []
 
     @property
     def modes(self) -> tuple[cpu_modes.ModeEffect, ...]:

@@ -83,7 +83,7 @@ def _others(found: expectation.Expectation) -> str:
         return f"others measured {_span(found)}{_where(found)}"
     top = max((one.published.busbw_bytes_per_s for one in found.figures), default=0.0)
     larger = f"others measured only larger messages (at most {gbps(top)} GB/s)"
-    return larger if top else "nobody has published a figure to compare with"
+    return larger if top else "no published figure is known to compare with"
 
 
 def _span(found: expectation.Expectation) -> str:

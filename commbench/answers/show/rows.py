@@ -159,6 +159,9 @@ def _half(kind: Kind) -> str:
         return f"below {format_bytes(round(half.value))}"
     if not half.has_interval:
         return format_about(half.value)
+    sizes = [row.case.size_bytes for row in kind.rows]
+    if half.ends[0] <= min(sizes) and half.ends[1] >= max(sizes):
+        return ""  # it says nothing
     (first, unit), (_, same) = (format_about(end).split() for end in half.ends)
     return f"{first}{f' {unit}' * (unit != same)} … {format_about(half.ends[1])}"
 

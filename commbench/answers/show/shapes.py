@@ -20,7 +20,7 @@ from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show.formats import texts
-from commbench.answers.show.rows import size_of, time_of
+from commbench.answers.show.rows import LATENCY_BOUND, size_of, time_of
 from commbench.output.text import join_words
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.case import Case
@@ -69,6 +69,9 @@ class Finding(NamedTuple):
         """What its ratio decides; empty without one."""
         if not (found := self.figures.get("ratio")):
             return ""
+        if (hidden := self.figures.get("hidden_share")) and not self.has_waited:
+            low, high = hidden.ends  # of an overlap, what is hidden is the answer
+            return UNDECIDED if high - low > MOST_UNSURE else ""
         return UNDECIDED if self.has_waited else decide(found, TOLERANCE)
 
 
@@ -119,6 +122,8 @@ def _size(found: Found) -> int:
     return found[0][0].case.size_bytes
 
 
+MOST_UNSURE = 0.2
+"""An interval of the hidden part that is wider decides nothing."""
 HAS_WAITED = ", ranks waited for a core"
 """Why it is undecided."""
 _VERDICTS = {UNDECIDED: ": undecided", SAME: ": no difference"}
@@ -236,6 +241,11 @@ def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
     yield from (found for found in own if _size(found) == min(map(_size, own)))
 
 
+def _large_messages(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    """Those of messages that are not bound by latency."""
+    yield from (found for found in _bandwidth(rows) if _size(found) >= LATENCY_BOUND)
+
+
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
         if row.case.call_form.calls_before == 0 and row.reference and (found := row.form_ratio):
@@ -290,7 +300,7 @@ SHAPES: dict[str, Shape] = {
         "the first takes {ratio} as long",
     ),
     "latency": Shape(_latency, "a message between two ranks takes {time_s}"),
-    "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} in one direction"),
+    "bandwidth": Shape(_large_messages, "a link carries {busbw_per_s} in one direction"),
 }  # fmt: skip
 """The shapes that have a sentence of their own, in its order."""
 
