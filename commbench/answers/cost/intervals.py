@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import groupby
-from math import exp, hypot, log, log2, sqrt
+from math import exp, hypot, log, log2
 from statistics import mean, median, stdev
 from typing import NamedTuple
 
@@ -98,12 +98,10 @@ class Errors:
             self.candidate.size_growth * fit.doublings_beyond(point[2], self.measured),
             fit.error_above(point[2], self.measured[1]),
         )
-        more_ranks = fit.doublings_beyond(point[0], self.ranks)
-        of_ranks = self.candidate.error_scale * sqrt(1 + more_ranks)  # as errors grow with sizes
-        found = hypot(self.variance(point) ** 0.5 * of_ranks, beyond)
+        found = hypot(self.variance(point) ** 0.5 * self.candidate.error_scale, beyond)
         least = UNTESTED_ERROR if self.candidate.cv_error is None else 0.0
         if point[0] not in self.ranks:
-            least = max(least, self.shift * (1 + more_ranks))
+            least = max(least, self.shift * (1 + fit.doublings_beyond(point[0], self.ranks)))
         return min(max(found, least), LARGEST_ERROR)
 
     @cached_property

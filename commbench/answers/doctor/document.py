@@ -37,7 +37,7 @@ def _answer(report: DoctorReport) -> Iterator[str]:
     yield from (f"{found.message}. {found.advice}." for found in report.findings)
     done, planned = report.launches
     if not report.ended and report.unjudged:
-        found = "" if report.findings else "No problem was found, but the time was short. "
+        found = "" if report.findings else "No problem was found. "
         modes = join_words(report.unjudged)
         few = f"{done} of {planned} launches were made, too few to judge the CPU modes {modes}"
         yield f"{found}{few}: {_more_seconds(report)}."

@@ -239,7 +239,8 @@ def test_without_a_problem_the_answer_says_of_which_mode_and_one_launch_has_no_r
     modes = ("plain", "quiet", "realtime", "batch", "pinned")
     once = trials(dict.fromkeys(modes, (1e-4,)))
     found = document(checkup(trials=once, request=request))
-    assert found.answer[0] == "No problems found with --cpu-mode quiet, the default."
+    few = "No problem was found. 5 of 5 launches were made, too few to judge the CPU modes plain, "
+    assert found.answer[0].startswith(few) and "doctor --rounds 6" in found.answer[0]
     (*_, effects) = (block for block in found.blocks if isinstance(block, Table))
     assert {column.cell(effects.rows[-1]) for column in effects.columns[3:6:2]} == {""}
 
