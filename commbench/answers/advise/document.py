@@ -151,10 +151,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     told = size, used, found.gain, verdict, question, WAITED * found.has_waited
     answer = _decision(*told, is_other=found.recommended != found.now)
     if not found.slowdown.source:
-        answer = f"if computing and calls slow each other not at all (not measured), {answer}"
+        answer += ", if computing and calls do not slow each other (not measured)"
     elif found.slowdown.other_run:
-        how = f"as in {found.slowdown.other_run}"
-        answer = f"if computing and calls slow each other {how}, {answer}"
+        answer += f", if computing and calls slow each other as in {found.slowdown.other_run}"
     over = cells.ratio_with_interval_text(found.now.over_best)
     over = f"{used} takes {over} times as long as the fastest"
     if verdict == KEEP and found.now.over_best.ends[1] > 1 + question.tolerance:
@@ -165,7 +164,10 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         answer += f" (up to {most}), and not judged; the first command below measures larger ones"
     elif question.backward_s is None:
         assumed = format_time(found.step.backward_s)
-        answer += f". A backward pass of {assumed} is assumed: give --backward"
+        answer += (
+            f". A backward pass of {assumed} is assumed, as long as the communication: measure "
+        )
+        answer += "yours without communication, and give --backward"
     now, chosen = found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:
