@@ -184,12 +184,21 @@ def launch_half_width(
     The moderated t of Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004).
     Where s is above `unusual` times s0, the launches contradict the usual spread, and d0 = 0.
     """
-    number, mean = len(logs), sum(logs) / len(logs)
-    squares = sum((value - mean) ** 2 for value in logs)
-    is_usual = squares <= (number - 1) * (unusual * usual_spread) ** 2
-    prior = PRIOR_DEGREES if usual_spread and is_usual else 0
+    number, squares = len(logs), _squares(logs)
+    prior = prior_degrees(logs, usual_spread, unusual)
     variance = (prior * usual_spread**2 + squares) / (prior + number - 1)
     return launch_factor(number, prior) * sqrt(variance)
+
+
+def prior_degrees(logs: Sequence[float], usual_spread: float, unusual: float = UNUSUAL) -> int:
+    """The degrees of freedom d0 that the usual spread of launches counts as for these."""
+    is_usual = _squares(logs) <= (len(logs) - 1) * (unusual * usual_spread) ** 2
+    return PRIOR_DEGREES if usual_spread and is_usual else 0
+
+
+def _squares(logs: Sequence[float]) -> float:
+    mean = sum(logs) / len(logs)
+    return sum((value - mean) ** 2 for value in logs)
 
 
 def spread_of(launches: Iterable[Sequence[float]]) -> float:

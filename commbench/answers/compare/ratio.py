@@ -130,6 +130,9 @@ class ComparedRow(NamedTuple):
         """Of freedom of the ratio; 0 where they are not known."""
         if self.level:
             return int(self.level.degrees)
+        if self.runs and (own := logs_in_turns(self)):
+            usual = usual_ratio_spread(self) or self.runs[0].spread
+            return statistics.prior_degrees(own, usual, UNUSUAL_RATIO) + len(own) - 1
         sides = self.a.launches, self.b.launches
         return statistics.launch_degrees(*sides[: 1 if self.in_turns else 2])
 
@@ -264,8 +267,8 @@ def find_ratio(row: ComparedRow, fraction: float = 0.5) -> Estimate | None:
 
 
 UNUSUAL_RATIO = 1.6
-"""Where the ratios of a row differ by so many times more than those of the median row of its runs,
-they alone count: by chance, that is so in 5 % of the rows (chi-square, 3 to 6 launches)."""
+"""Where the ratios of a row differ by so many times more than is usual, they alone count: by
+chance, that is so in 5 % of the rows (chi-square, 3 to 6 launches)."""
 
 
 def pair_launches(
@@ -278,10 +281,15 @@ def pair_launches(
     logs = [logs_in_turns(row, fraction) for row in rows]
     if not (rows[0].runs and all(logs)):
         return None
-    number = rows[0].runs[0].launches
-    usual = max(usual_ratio_spread(rows[0]), rows[0].runs[0].spread)
     means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    value, half = sum(means) / number, statistics.launch_half_width(means, usual, UNUSUAL_RATIO)
+    spread = rows[0].runs[0].spread
+    usual = usual_ratio_spread(rows[0]) or spread
+    # That of its rows is no prior for a noisy row: they share what the host does in a turn.
+    half = max(
+        statistics.launch_half_width(means, each, UNUSUAL_RATIO)
+        for each in (usual, max(usual, spread))
+    )
+    value = sum(means) / len(means)
     return Estimate(exp(value), exp(value - half), exp(value + half))
 
 
