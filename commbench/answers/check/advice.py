@@ -67,7 +67,7 @@ def advice(gate: GateResult) -> list[str]:
     if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
-        again = f"{widest.case.name}: {again}" if own[1:] else again
+        again = f"{widest.case.name}: {again}" if len(gate.run.rows) > 1 else again
     elif gate.comparison and not absent:
         again = _clearer(gate.comparison, found, noisy)
     return _texts(gate, applies, again, passing)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from math import exp, log
+from operator import attrgetter
 from statistics import fmean
 
 from commbench.analysis.diagnostics import longer_waits
@@ -36,13 +38,18 @@ def describe_causes(causes: Iterable[Difference]) -> str:
     return f"{join_words(texts)} then" if texts else ""
 
 
-def unusual(
-    environments: Mapping[int, Recorded], before: Iterable[HistoryRun], run: HistoryRun
-) -> list[Difference]:
-    """In what may change times a run differs from what most earlier ones of its system have."""
-    usual = usual_of(environments, (each for each in before if each.system == run.system))
-    found = compare_recorded(usual, environments[run.environment_id])
-    return [each for each in found if each.is_likely]
+def what_is_new(
+    environments: Mapping[int, Recorded], before: Iterable[HistoryRun], since: Iterable[HistoryRun]
+) -> list[str]:
+    """In what may change times the newest run differs from what most earlier ones of its system
+    have, with the runs before it that differ in the same."""
+    runs = sorted(since, key=attrgetter("placed", "id"), reverse=True)
+    usual = usual_of(environments, (each for each in before if each.system == runs[0].system))
+    every = (compare_recorded(usual, environments[run.environment_id]) for run in runs)
+    found = [[each for each in own if each.is_likely] for own in every]
+    same = len([*takewhile(found[0].__eq__, found)])
+    which = f"run {runs[0].id}" if same == 1 else f"runs {runs[same - 1].id} to {runs[0].id}"
+    return [each.in_words("the runs before", which) for each in found[0]]
 
 
 def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:

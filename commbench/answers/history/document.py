@@ -13,7 +13,7 @@ from pathlib import Path
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, unusual
+from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
 from commbench.answers.history.records import HistoryRun, System, short_form
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
@@ -131,9 +131,8 @@ def _slower_since(trend: Trend) -> Iterator[str]:
             f"{_times(_by_row(each.by for each in rows))}{went}. "
             f"A check does not count {these} as usual."
         )
-        newest = max((point.run for point in new), key=attrgetter("placed", "id"))
-        changed = unusual(trend.environments, [point.run for point in old], newest)
-        words = [each.in_words("the runs before", f"run {newest.id}") for each in changed]
+        before, since = ({point.run for point in points} for points in (old, new))
+        words = what_is_new(trend.environments, before, since)
         yield from [f"{list_some(words, MOST_CAUSES)}."] * bool(words)
 
 
