@@ -231,7 +231,7 @@ def test_point_to_point_is_right_with_every_call_and_pairs(
 def test_time_is_that_of_half_a_round_trip_and_of_a_message(commbench: Commbench) -> None:
     ended = commbench(
         "run", "--op", "ping_pong,stream", "--window", "50", "--sizes", "64K", "--iters", "20",
-        "--no-plots",
+        "--no-plots", COLUMNS="120",  # room for every column, also beside wide intervals
     )  # fmt: skip
     assert ended.code == 0, ended.err
     for case, (row, parts) in enumerate(zip(ended.rows(), (2, 50), strict=True)):

@@ -39,6 +39,8 @@ WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "ca
 """The outcomes of rules, in the order in which they are shown."""
 _SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
+_TOGETHER = f"for all rows together {WITH_RANGE}"
+"""How a row fails that is beyond the limit by itself and with its range."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: UNSURE}
 _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 
@@ -202,7 +204,7 @@ def why(check: RowCheck) -> str:
     """Why a row has its outcome; of one whose interval contains the limit, on which side of it its
     value is."""
     if check.outcome not in OPEN:
-        return check.reason
+        return _TOGETHER if (check.outcome, check.reason) == (FAIL, WITH_RANGE) else check.reason
     side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
     effects = {PASS: "counted as pass", FAIL: "counted as fail"}
     return "; ".join(filter(None, (_reason(check) or side, effects.get(check.effect))))
@@ -230,7 +232,7 @@ def counts(results: Sequence[RuleResult]) -> str:
     both = {"", WITH_RANGE} if failed[""] and failed[WITH_RANGE] else set()
     decided, others = (
         Counter(
-            f"{_SAID[FAIL]} ({failed[WITH_RANGE]} {WITH_RANGE})"
+            f"{_SAID[FAIL]} ({failed[WITH_RANGE]} {_TOGETHER})"
             if check.outcome == FAIL and check.reason in both else _outcome(check)
             for result in results for check in result.with_outcome(*outcomes)
         )
