@@ -4,7 +4,7 @@ do; and the same as JSON, as JUnit XML and as GitHub's annotations."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter
@@ -144,7 +144,9 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
     passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), *passing]
-    tables = [_table(checks, result.outcome) for checks in groups if checks]
+    history = gate.baseline and gate.baseline.history
+    levels = history.levels if history else {}
+    tables = [_table(checks, result.outcome, levels) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
     notes = [note for note in rule_notes(result) if note not in told]
     title = f"{word}{result.rule.title}"
@@ -153,7 +155,7 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     return [Section(title, [*tables, Items(notes)])]
 
 
-def _table(checks: Collection[RowCheck], whole: str) -> Table:
+def _table(checks: Collection[RowCheck], whole: str, levels: Mapping[str, Any]) -> Table:
     """Rows with one outcome, of a rule with the outcome `whole`. A terminal shows those that fail
     or are undecided, a few that pass where all do, and those that likely pass where that is why the
     rule does not."""
@@ -166,6 +168,7 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
         cells.Column("95 %\ninterval", of, interval),
         cells.Column("interval with\nits range", attrgetter("with_range"), limit.interval),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
+        cells.Column("earlier\nruns", lambda c: _earlier(levels.get(c.case.key())), cells.TEXT, 6),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED) or (whole == PASS and len(checks) <= MOST_ROWS)
     is_shown |= first.outcome == LIKELY and (whole == NO_VERDICT or first.effect == FAIL)
@@ -177,6 +180,11 @@ def _table(checks: Collection[RowCheck], whole: str) -> Table:
         tone=lambda check: _ROW_TONES.get(check.effect, ""),
         brief=_furthest(checks) if is_shown else [],
     )
+
+
+def _earlier(level: Any) -> str:
+    """How many runs of a history the level of a row has, where others do not count."""
+    return f"{level.runs} of {level.earlier}" if level and level.runs < level.earlier else ""
 
 
 def _of_check(unit: cells.Unit) -> cells.Unit:

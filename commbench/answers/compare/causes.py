@@ -223,7 +223,8 @@ def clearer(
         wide = max(map(_later_times_as_wide, firsts))
         least = f"{(1 + max(filter(None, shown), default=0.0)) ** wide:.2f} times"
         shows = f"If launches differ as before, a change then shows from {least}."
-        return f"For a clearer answer {how} {shows}"
+        surer = " Surer: both in turns, as `commbench sweep` measures." * (not found.are_in_turns)
+        return f"For a clearer answer {how} {shows}{surer}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
@@ -302,7 +303,7 @@ def _of_limit(
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     is_near = NEAR * lows > 1 + limit or highs < NEAR * (1 + limit)
-    decide, more = ("just decide", f" To try it, {how}") if is_near else ("not decide", "")
+    decide, more = ("or may not decide", f" To try it, {how}") if is_near else ("not decide", "")
     words = host.SEVERAL[word]
     return (
         f"More {words} may {decide} this limit. If they differ as these do, and B/A stays "

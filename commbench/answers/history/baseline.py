@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from math import exp, hypot, log, sqrt
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.clearer import clearer
@@ -133,7 +133,8 @@ def find_baseline(
         # Not where the last one, or this run, may be as fast as usual again.
         last = [later[-1].time, cases[key].time or later[-1].time] if later else []
         if later and min(now, *(time.value for time in last)) > level.slow_s:
-            slower.append((each.case, later, now / level.time))
+            mean = geometric_mean(point.time.value for point in later)
+            slower.append((each.case, later, mean / level.time))
     notes = []
     if slower:
         changes = trends.find_changes(trends.fit_series(series), environments)

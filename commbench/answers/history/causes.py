@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from math import exp, log
 from operator import attrgetter
 from statistics import fmean
@@ -41,15 +40,20 @@ def describe_causes(causes: Iterable[Difference]) -> str:
 def what_is_new(
     environments: Mapping[int, Recorded], before: Iterable[HistoryRun], since: Iterable[HistoryRun]
 ) -> list[str]:
-    """In what may change times the newest run differs from what most earlier ones of its system
-    have, with the runs before it that differ in the same."""
+    """In what may change times most of some runs, or the newest, differ from what most earlier ones
+    of its system have, and which runs do."""
     runs = sorted(since, key=attrgetter("placed", "id"), reverse=True)
     usual = usual_of(environments, (each for each in before if each.system == runs[0].system))
-    every = (compare_recorded(usual, environments[run.environment_id]) for run in runs)
-    found = [[each for each in own if each.is_likely] for own in every]
-    same = len([*takewhile(found[0].__eq__, found)])
-    which = f"run {runs[0].id}" if same == 1 else f"runs {runs[same - 1].id} to {runs[0].id}"
-    return [each.in_words("the runs before", which) for each in found[0]]
+    found = collect(
+        (each, run) for run in runs
+        for each in compare_recorded(usual, environments[run.environment_id]) if each.is_likely
+    )  # fmt: skip
+    texts = []
+    for each, own in found.items():
+        if 2 * len(own) >= len(runs) or runs[0] in own:
+            which = f"run {own[0].id}" if len(own) == 1 else f"runs {own[-1].id} to {own[0].id}"
+            texts.append(each.in_words("the runs before", which))
+    return texts
 
 
 def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:

@@ -16,6 +16,7 @@ from commbench.answers.history.causes import LEAST_PART, describe_causes, host_c
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
 from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_steps, slow_end
 from commbench.answers.history.store import History, Keep
+from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.stats import Estimate, mean_ratio
 from commbench.units import format_count
@@ -29,6 +30,7 @@ NEAR = 2
 NOTHING = "nothing that is recorded changed then"
 
 
+@short_repr("series.system.where", "case.name")
 class FittedSeries(NamedTuple):
     """A series with its segments and steps."""
 

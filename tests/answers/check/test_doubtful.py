@@ -333,7 +333,7 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
          "B/A stays 1.20, 6 launches pass a limit from 32 % on. Or "
          "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "
          "doctor`), or with --cpu-mode realtime (root or CAP_SYS_NICE)."),
-        (1.2, "30%", "More launches may just decide this limit. If they differ as these do, and "
+        (1.2, "30%", "More launches may or may not decide this limit. If they differ as these do, and "
          "B/A stays 1.20, 6 launches pass a limit from 32 % on. To try it, continue both, one after"
          " the other: `"),
     ],
