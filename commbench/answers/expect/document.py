@@ -4,6 +4,7 @@ are in bytes/s."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
@@ -229,7 +230,10 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
             ("each accelerator sends", share, "its share of that"),
             (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):
-            yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}"
+            limit = call.fabric.nics.bytes_per_second if call.fabric.nics else inf
+            is_more = factor == 1.0 and part == "node" and (high or 0.0) > limit
+            more = f"; its links carry {gbps(limit)}, so more is no ring" * is_more
+            yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}{more}"
 
 
 def _plausible(found: expectation.Expectation, factor: float) -> str:
