@@ -307,9 +307,9 @@ def _allowance(found: Comparison) -> str:
     if found.are_in_turns or not has_interval:
         return ""
     usual = format_share(usual_launch_spread(found.rows[0].a.backend))
-    allowance = f" Intervals allow for launches that differ by {usual} or more, and for runs that "
-    allowance += "differ as much."
-    few = " Not in turns, a change needs an interval twice as wide as that shown."
+    allowance = f" Intervals take launches to differ by at least {usual}, and runs by as much as "
+    allowance += "launches."
+    few = " Not in turns, a change counts only if an interval twice as wide shows it, too."
     return allowance + few * any(row.times_as_wide > 1 for row in found.rows)
 
 
