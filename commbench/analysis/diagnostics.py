@@ -26,7 +26,7 @@ from commbench.output.text import join_words, list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import IN_SWEEP, Measurement, RunHeader, is_imported, is_in_process
 from commbench.stats import collect
-from commbench.units import format_rough, format_share, format_times
+from commbench.units import format_rough, format_share
 from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Diagnostic(NamedTuple):
     names: Callable[[ResultRow], Sequence[str]] = lambda _: ()
     """What it is about: variables, counters, ranks, reasons."""
     is_enough: Callable[[ResultRow], bool] = lambda _: False
-    """Whether a row needs no advice."""
+    """Whether a row needs no advice; where the worst row needs none, none has any."""
 
     def follows_from(self, cause: Diagnostic) -> bool:
         """Whether it is explained by a diagnostic, or by one that this explains."""
@@ -72,9 +72,9 @@ class Diagnostic(NamedTuple):
     def describe(self, concerned: Sequence[tuple[ResultRow, float]]) -> str:
         """Message and advice for the rows concerned, each with its figure, and what it explains."""
         message, several = self._message(concerned), len(concerned)
-        unsure = [row for row, _ in concerned if not self.is_enough(row)]
-        if self.is_enough(max(concerned, key=itemgetter(1))[0]):
-            unsure = []
+        worst, _ = max(concerned, key=itemgetter(1))
+        rows = [] if self.is_enough(worst) else [row for row, _ in concerned]
+        unsure = [row for row in rows if not self.is_enough(row)]
         headers = {id(row.header): row.header for row in unsure}.values()
         advice = {
             self.advice.format_map({name: make(header) for name, make in _BLANKS.items()})
@@ -177,7 +177,7 @@ def _odd_launch(row: ResultRow) -> list[str]:
     word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
     parts = _odd_waits(row)
     waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
-    took = f"{word} {number} took {format_times(float(f'{times:.2g}'))} as long as the others"
+    took = f"{word} {number} took {format_rough(times)} times as long as the others"
     return [f": {took}{waits * bool(parts)}"]
 
 

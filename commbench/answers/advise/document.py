@@ -164,10 +164,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         answer += f" (up to {most}), and not judged; the first command below measures larger ones"
     elif question.backward_s is None:
         assumed = format_time(found.step.backward_s)
-        answer += (
-            f". A backward pass of {assumed} is assumed, as long as the communication: measure "
-        )
-        answer += "yours without communication, and give --backward"
+        answer += f". A backward pass of {assumed} is assumed, as long as the communication: "
+        answer += "measure yours without communication, and give --backward"
     now, chosen = found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:

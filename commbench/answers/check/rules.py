@@ -210,7 +210,7 @@ def parse_rule(name: str, text: str) -> Rule:
         if not equals:
             chosen = field
             kind = "sizes" if field[:1].isdigit() or field[:1] == "-" else "operation"
-        is_limit = kind == "sizes" and ({"%", "/"} & {*chosen} or chosen[-1:] in "sS")
+        is_limit = kind == "sizes" and ({"%", "/"} & {*chosen} or chosen.lower().endswith("s"))
         is_last = not value or value[:1].isalpha()  # a name, and no limit
         if not chosen or kind in selected or kind not in _SELECTORS or is_limit or is_last:
             shown = f"all_reduce:1M-1G:{_EXAMPLES[name]}"

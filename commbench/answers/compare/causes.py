@@ -61,14 +61,18 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         how = "did not run in turns" if is_one else "ran in 2 turns only"
         causes.append(f"They {how}: the host may have changed in between.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
-    word = "round" if holds_rounds(found.b.path) else "launch"
-    left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], word)
+    left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], _word(found))
     return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
         for change in found.host_changes
     ]
+
+
+def _word(found: Comparison) -> str:
+    """What a launch of B is called."""
+    return "round" if holds_rounds(found.b.path) else "launch"
 
 
 _MOST_AT = {ratio.LATENCY: ", most at small sizes", ratio.BANDWIDTH: ", most at large sizes"}
@@ -143,7 +147,7 @@ def launch_notes(found: Comparison) -> list[str]:
     texts = [f"{n} by {format_share(each.spread)}" for n, each in sides if each.spread]
     notes = []
     if texts and found.are_in_turns:
-        word = "round" if holds_rounds(found.b.path) else "launch"
+        word = _word(found)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
             f"{format_share(sides[0][1].spread)} (standard deviation){_oddest(found, word)}."
@@ -229,7 +233,7 @@ def clearer(
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
         return f"For a clearer answer {how}"
-    word = "round" if holds_rounds(found.b.path) else "launch"
+    word = _word(found)
     if text := _soon_left_out(found, number, word):
         return f"{text}: {how}"
     if decision := _of_limit(limit, known, number, word, how):

@@ -263,9 +263,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
         effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
         if not in_turns:
-            effect = effect.and_that(ratio.find_wait_effect(first, second))
-        both = a.run and b.run and (a.run.measurements[index], b.run.measurements[other])
-        row = ratio.compare_rows(kind, first, second, tolerance, effect, both or None, runs)
+            effect = effect.with_wait(ratio.find_wait_effect(first, second))
+        samples = None
+        if a.run and b.run:
+            samples = a.run.measurements[index], b.run.measurements[other]
+        row = ratio.compare_rows(kind, first, second, tolerance, effect, samples, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
         rows.append(row._replace(**own, level=level))
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))

@@ -57,9 +57,9 @@ class HostEffect(NamedTuple):
         low, high = found.ends
         return Estimate(found.value, low / self.most, high / self.least)
 
-    def and_that(self, of_wait: float) -> HostEffect:
-        """With what a longer wait, or a shorter one, does alone."""
-        return HostEffect(self.least * min(1.0, of_wait), self.most * max(1.0, of_wait))
+    def with_wait(self, times: float) -> HostEffect:
+        """With what find_wait_effect says."""
+        return HostEffect(self.least * min(1.0, times), self.most * max(1.0, times))
 
     def without(self, found: Estimate | None) -> Estimate | None:
         """The ratio with the interval that it had before it was widened."""
@@ -287,7 +287,7 @@ def pair_launches(
     # That of its rows is no prior for a noisy row: they share what the host does in a turn.
     half = max(
         statistics.launch_half_width(means, each, UNUSUAL_RATIO)
-        for each in (usual, max(usual, spread))
+        for each in {usual, max(usual, spread)}
     )
     value = sum(means) / len(means)
     return Estimate(exp(value), exp(value - half), exp(value + half))

@@ -4,7 +4,6 @@ are in bytes/s."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
@@ -228,12 +227,12 @@ def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
         for what, factor, how in (
             (f"each {part} sends", call.node_factor, "if data crosses the network only once"),
             ("each accelerator sends", share, "its share of that"),
-            (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):
-            limit = call.fabric.nics.bytes_per_second if call.fabric.nics else inf
-            is_more = factor == 1.0 and part == "node" and (high or 0.0) > limit
-            more = f"; its links carry {gbps(limit)}, so more is no ring" * is_more
-            yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}{more}"
+            yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}"
+        how, nics = "in a ring, all data crosses the network: busbw x 1", call.fabric.nics
+        if nics and part == "node" and (high or 0.0) > nics.bytes_per_second:
+            how += f"; its links carry {gbps(nics.bytes_per_second)}, so more is no ring"
+        yield f"each {part} of a ring sends", _plausible(found, 1.0), how
 
 
 def _plausible(found: expectation.Expectation, factor: float) -> str:

@@ -187,7 +187,9 @@ def _slower_note(
     slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
     runs = span(str, [len(later) for _, later, _ in found])
     names = name_rows([case for case, *_ in found], every, LONGEST)
-    accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
+    accept = ""
+    if runs != "1":  # a single one may be slow by chance
+        accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     causes = [
         f"; {trends.causes_text(each)}" for each in changes
         if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
@@ -195,9 +197,7 @@ def _slower_note(
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
         f"since then {names} took {slower} times as long in {runs} "
-        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}."
-        + accept
-        * (runs != "1")  # a single one may be slow by chance
+        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}.{accept}"
     )
 
 
@@ -334,8 +334,8 @@ MANY = 30
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:
-    """How many runs the levels of a history have: `11 earlier runs`, or `a level of 3 runs, whose
-    noise is known from 12 runs`; empty where it has none."""
+    """How many runs the levels of a history have: `11 earlier runs`, `5 of 7 earlier runs`, or `a
+    level of 3 runs, whose noise is known from 12 runs`; empty where it has none."""
     if not (baseline and baseline.history and baseline.history.levels):
         return ""
     levels = [*baseline.history.levels.values()]
@@ -345,7 +345,8 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     by_row = " by row" * (" to " in runs)
     if runs == known or min(each.runs for each in levels) >= steps.FEWEST:
         return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
-    return f"a level of {runs} run{'s' * (runs != '1')}{by_row}, whose noise is known from {known}"
+    level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
+    return f"{level}, whose noise is known from {known} runs"
 
 
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:

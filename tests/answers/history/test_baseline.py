@@ -127,7 +127,9 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     accepted = commbench.history.accept(15, db=history.path)
     assert accepted.path == str(made[first].path.absolute())
     passed = check(history, made_run(first + slow, 1.3))
-    known = f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow}:"
+    known = (
+        f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow} runs:"
+    )
     assert passed.outcome == "pass"
     assert verdict(passed).startswith(f"PASS against {known if slow < 6 else f'{slow} of'}")
     monkeypatch.setenv("COLUMNS", "80")
