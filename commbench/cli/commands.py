@@ -7,6 +7,7 @@ long to import as the whole help to print.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -173,6 +174,9 @@ class GroupedCommand(TyperCommand):
         for flag, value in [(each.opts[0], given.get(each.name or "")) for each in parameters]:
             if flag[0] == "-" and "" in (value if isinstance(value, list) else [value]):
                 raise UsageError(f"{flag} is empty", f"give a value, or leave out {flag}")
+        for each, number in Counter(parameters).items():
+            if number > 1 and not (each.multiple or each.is_flag or each.count):
+                raise UsageError(f"{each.opts[0]} is given {number} times", "give it once")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from commbench.errors import RecordsError
@@ -58,6 +59,10 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     if _OWN_JSON.match(source.text):
         why = f"{what}: it is JSON that commbench wrote"
         raise RecordsError(why, "give the run that it was made of")
+    if source.text.startswith("SQLite format 3"):
+        db = f"--db {quote(source.path)}"
+        hint = f"`commbench history show {db}`, or `commbench check RUN --against history {db}`"
+        raise RecordsError(f"{source.path} is a history, not a run", hint)
     found = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
     if not found:
         damaged = ", or a results.csv with its first line" if source.path.endswith(".csv") else ""

@@ -5,7 +5,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
@@ -23,6 +23,15 @@ class Unit(NamedTuple):
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
     """Whether the numbers of a column are aligned at their decimal point."""
+
+    def beside(self, limit: float) -> Unit:
+        """The unit of ratios that are judged by a limit above 1 and by its reciprocal: they have
+        the digits that show on which side they are."""
+
+        def write(found: Any) -> str:
+            return self.write(found, limit if _estimate(found).value > 1 else 1 / limit)
+
+        return self._replace(write=write)
 
 
 class Column(NamedTuple):
@@ -215,6 +224,17 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(_ratio_cell)
+
+
+def judged(columns: Iterable[Column], tolerance: float) -> list[Column]:
+    """Columns whose ratios are judged with a tolerance (stats.decide)."""
+    ratios = (RATIO, RATIO_INTERVAL)
+    return [
+        each._replace(unit=each.unit.beside(1 + tolerance)) if each.unit in ratios else each
+        for each in columns
+    ]
+
+
 LEAST_FACTOR = Unit(
     lambda more: (
         TOO_NOISY

@@ -145,6 +145,7 @@ REFUSED = {
     (2, "job"): """
         : missing command ~ write one of these: slurm, kubernetes
         pbs: unknown command 'pbs' ~ write one of these: slurm, kubernetes
+        slurm --nodes 0 --nproc-per-node 2: --nodes is 0 ~ it must be at least 1
         slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
@@ -155,7 +156,7 @@ REFUSED = {
         -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}
         -- --siezs 1K: there is no option --siezs ~ did you mean --sizes? `commbench run --help`
         --op all_reduce: there is no option --op ~ options of `commbench run` go after two dashes
-        --nodes 0: --nodes is 0 ~ it must be at least 1
+        --nodes 0: --nodes is given 2 times ~ give it once
         --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
         -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
         -- ring: too many arguments: ring ~ lists the options

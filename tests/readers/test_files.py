@@ -42,6 +42,13 @@ def test_other_files_are_refused(content: bytes, why: str, hint: str, tmp_path: 
     assert raised.value.message.endswith(f"knows{why}") and hint in raised.value.hint
 
 
+def test_a_history_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"SQLite format 3\0")
+    with pytest.raises(RecordsError, match="is a history") as raised:
+        read_path(tmp_path / "x")
+    assert "check RUN --against history --db" in raised.value.hint
+
+
 def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(RecordsError, match="cannot read"):

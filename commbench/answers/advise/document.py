@@ -157,7 +157,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     over = cells.ratio_with_interval_text(found.now.over_best)
     over = f"{used} takes {over} times as long as the fastest"
     if verdict == KEEP and found.now.over_best.ends[1] > 1 + question.tolerance:
-        answer += f" by its median, and {over}"
+        answer += f". That is by medians: {over}"
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided: the time of {used} is extrapolated far beyond the measured sizes"
@@ -229,8 +229,10 @@ def _bucket_facts(
         yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
     if not found.best.time_s.has_interval:
         yield "intervals", "not known: the medians alone decide"
-    if found.table.busy and found.table.busy.kind == simulation.ESTIMATED:
-        yield "calls at once", "several: each is estimated from a single call"
+    if (busy := found.table.busy) and busy.kind == simulation.ESTIMATED:
+        yield "following calls", "estimated from single calls: several go on at once"
+    elif busy:
+        yield "following calls", f"as measured in {busy.kind}"
 
 
 # Forms of calls, graphs, memory and settings

@@ -267,13 +267,15 @@ def surer_buckets(found: BucketAdvice, verdict: str, measured: Measured) -> tupl
     if found.beyond or found.is_guess:
         commands.append(wide_command(header))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
+    most = 1 << found.step.gradient_bytes.bit_length()
     measures = []
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
         measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
     if not found.slowdown.source or found.slowdown.other_run:
         measures.append(("--overlap matmul", power))
     for options, size in measures:
-        sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
+        low = min(size, most // 4) // 4
+        sizes = f"{format_size(low)}-{format_size(min(4 * size, most))}:x4"
         commands.append(run_command(header, ["all_reduce"], options, sizes))
     return tuple(commands)
 

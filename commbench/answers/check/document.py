@@ -124,7 +124,8 @@ def verdict(gate: GateResult) -> str:
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
         reasons.append("fewer rows passed than likely passed")
     if (worst := gate.worst) and worst.estimate:
-        reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
+        told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
+        reasons.append(f"worst failed row: {told}")
     reasons += [
         "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results

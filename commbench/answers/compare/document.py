@@ -170,8 +170,8 @@ def _blocks(found: Comparison) -> list[doc.Block]:
         doc.Pictures(lambda: _pictures(found)),
         doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
         doc.Table(
-            "Ranges of sizes", RANGE_COLUMNS, ranges, _range_label(found), tone=_tone,
-            brief=ranges[:MOST_ROWS],
+            "Ranges of sizes", cells.judged(RANGE_COLUMNS, found.tolerance), ranges,
+            _range_label(found), tone=_tone, brief=ranges[:MOST_ROWS],
         ),
         doc.Text(
             f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."
@@ -265,7 +265,8 @@ def _rows(found: Comparison) -> doc.Table:
     title = "Rows: B/A is the time of B over that of A"
     if found.are_in_turns:
         title = "Rows: means over launches; B/A is the time of B over that of A"
-    return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+    columns = cells.judged(ROW_COLUMNS, found.tolerance)
+    return doc.Table(title, columns, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
 def _importance(row: ComparedRow) -> float:

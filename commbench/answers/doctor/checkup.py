@@ -103,18 +103,23 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
         return min(faster, key=lambda effect: effect.time_s.value, default=None)
 
     @property
-    def slower_quiet(self) -> cpu_modes.ModeEffect | None:
-        """Calls in quiet, the default, compared with the best mode, or else with plain, if it is
-        slower: small ones, else large ones."""
+    def quiet(self) -> list[cpu_modes.ModeEffect]:
+        """Small and large calls in quiet, compared with the best mode, or else with plain."""
         other = self.best.mode if self.best else PLAIN
         groups = (cpu_modes.SMALL, cpu_modes.LARGE)
         found = (cpu_modes.compare_mode(self.trials, QUIET, sizes, other) for sizes in groups)
-        return next((each for each in found if each and each.verdict == SLOWER), None)
+        return [each for each in found if each]
 
     @property
-    def stalled_shares(self) -> list[tuple[str, float]]:
-        """Modes with the part of their calls that was interrupted, as far as that is known."""
-        return [(e.mode, e.stalled_share) for e in self.effects if e.stalled_share is not None]
+    def slower_quiet(self) -> cpu_modes.ModeEffect | None:
+        """The first of `quiet` that is slower."""
+        return next((each for each in self.quiet if each.verdict == SLOWER), None)
+
+    @property
+    def most_stalled(self) -> cpu_modes.ModeEffect | None:
+        """The calls in quiet, small or large ones, of which most were interrupted."""
+        own = (e for e in self.effects if e.mode == QUIET and e.stalled_share is not None)
+        return max(own, key=lambda effect: effect.stalled_share or 0.0, default=None)
 
     @property
     def refused(self) -> dict[str, CommbenchError]:
@@ -257,7 +262,8 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
     reasons = dict.fromkeys(reason for gpu in report.gpus for reason in gpu.throttle_reasons)
-    others, slower = OTHERS(facts, report), report.slower_quiet
+    slower, most, best = report.slower_quiet, report.most_stalled, report.best
+    others, mode = OTHERS(facts, report), best.mode if best else PLAIN
     last = report.meanwhile or OtherLoad(0.0, 0.0)
     programs = max((facts.busy_share or 0.0, facts.busiest), (last.others_share, last.busiest))[1]
     busiest = [
@@ -274,12 +280,12 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "others": "unknown" if others is None else format_share(others),
         "load": f"{facts.load[0]:.1f}" if facts.load else "unknown",
         "busiest": ", ".join(busiest) or "none that can be seen from here",
-        "stalled": format_share(_stalled(facts, report)),
-        "quiet": slower.takes(report.best.mode if report.best else PLAIN) if slower else "",
+        "stalled": most.stalled_calls if most else "",
+        "quiet": (slower or report.quiet[0]).takes(mode) if report.quiet else "",
         "calls": "large" if slower and slower.sizes_bytes == cpu_modes.LARGE else "small",
         "cores": format_count(facts.host_cores, "core"),
         "governors": ", ".join(facts.governors),
-        "mode": report.best.mode if report.best else PLAIN,
+        "mode": mode,
         "launches": more_launches(),
         "reasons": ", ".join(reasons),
         "shm": format_bytes(system.shm_bytes or 0),
@@ -309,7 +315,7 @@ def _is_idle(facts: HostFacts, report: DoctorReport) -> bool:
 
 def _stalled(_: HostFacts, report: DoctorReport) -> float:
     """The part of the calls that were interrupted in quiet, of small or of large ones."""
-    return max((share for mode, share in report.stalled_shares if mode == QUIET), default=0.0)
+    return getattr(report.most_stalled, "stalled_share", None) or 0.0
 
 
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:

@@ -10,6 +10,7 @@ from random import Random
 from statistics import geometric_mean
 from typing import NamedTuple
 
+from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import make_rows
 from commbench.analysis.statistics import median
 from commbench.answers.doctor.measure import median_range
@@ -20,6 +21,7 @@ from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.stats import CHANGED, UNDECIDED, Estimate, decide
+from commbench.units import format_share
 from commbench.views.cells import in_brackets, ratio_interval_text, ratio_text
 
 FALSE_ALARMS = 0.05
@@ -148,6 +150,13 @@ class ModeEffect(NamedTuple):
         """`12 times as long as with plain (launches: 8 … 64)`."""
         launches = in_brackets(f"launches: {ratio_interval_text(self.ratio)}")
         return f"{ratio_text(self.ratio)} times as long as with {other}{launches}"
+
+    @property
+    def stalled_calls(self) -> str:
+        """How many were interrupted: `12 % of the calls of 16M`, `up to 3 % of ...`."""
+        sizes = self.sizes_bytes
+        share = f"{'up to ' * (len(sizes) > 1)}{format_share(self.stalled_share or 0.0)}"
+        return f"{share} of the calls of {format_range(sizes[0], sizes[-1])}"
 
 
 def compare_mode(

@@ -60,11 +60,15 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
             stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
         takes = best.takes("plain")
         yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {takes}{stalled}."
+        told = {"quiet_slower", "quiet_undecided"} & {found.name for found in report.findings}
+        if (quiet := next(iter(report.quiet), None)) and quiet.verdict == UNDECIDED and not told:
+            yield f"With quiet, the default, they take {quiet.takes(best.mode)}: undecided."
         for each in report.small:
             if each.verdict == UNDECIDED and each.time_s.value < best.time_s.value:
                 yield f"{each.mode} may be better still: {each.takes('plain')}."
     elif report.small and not report.unjudged:
-        if least := min((share for _, share in report.stalled_shares), default=0.0):
+        shares = (e.stalled_share for e in report.effects if e.stalled_share is not None)
+        if least := min(shares, default=0.0):
             stalled = f", and calls are interrupted in each ({format_share(least)} or more)"
         yield f"No CPU mode is seen to make small calls faster than plain, beyond noise{stalled}."
         if large := [e.mode for e in report.effects if e.verdict == FASTER]:

@@ -213,7 +213,7 @@ def test_the_answer_begins_with_what_the_table_shows() -> None:
     host = facts(load=(3.1,), busy_share=0.3, busiest=(Program("python", 1.4, (7, 9, 11)),))
     said = document(whole(facts=host, trials=shown)).answer
     assert said[0].startswith(
-        f"{QUIET} a rank was interrupted in up to 38 % of the calls. Other programs"
+        f"{QUIET} a rank was interrupted in up to 38 % of the calls of 1K-1M. Other"
     )
     assert (
         "3.1 on 8 cores; busiest of those that still run, without this doctor: python (pid 7, 9, "
