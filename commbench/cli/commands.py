@@ -175,7 +175,10 @@ class GroupedCommand(TyperCommand):
             if flag[0] == "-" and "" in (value if isinstance(value, list) else [value]):
                 raise UsageError(f"{flag} is empty", f"give a value, or leave out {flag}")
         for each, number in Counter(parameters).items():
-            if number > 1 and not (each.multiple or each.is_flag or each.count):
+            takes_several = (
+                getattr(each, name, False) for name in ("multiple", "is_flag", "count")
+            )
+            if number > 1 and not any(takes_several):
                 raise UsageError(f"{each.opts[0]} is given {number} times", "give it once")
         return super().parse_args(ctx, args)
 

@@ -19,6 +19,7 @@ from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.units import format_size
 from commbench.views.formats import Result
 
 DDP = "Bucket size of DDP"
@@ -41,6 +42,17 @@ class Question(NamedTuple):
     bucket_bytes: int | None = None
     """The bucket size in use; None: torch's default."""
     tolerance: float = TOLERANCE
+
+    @property
+    def options(self) -> str:
+        """The options that say this."""
+        given = {
+            "--params": self.params and f"{self.params / 1e6:g}M",
+            "--model-bytes": self.model_bytes, "--tensors": self.tensors,
+            "--backward": self.backward_s and f"{self.backward_s * 1e3:g}ms",
+            "--bucket-cap": self.bucket_bytes and format_size(self.bucket_bytes),
+        }  # fmt: skip
+        return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
     @property
     def lacks_model(self) -> str:

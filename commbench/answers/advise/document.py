@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter
+from shlex import quote
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import format_range
 from commbench.answers.advise import simulation
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
-from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
+from commbench.answers.advise.measured import LABEL, UNKNOWN, WIDE_SIZES
 from commbench.answers.advise.simulation import BucketAdvice, BucketTime
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
@@ -55,8 +56,18 @@ def document(report: AdviceReport) -> doc.Document:
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section([("", w) for w in report.warnings]),
          *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else []),
-         *blocks, *_missing(report.missing)],
+         *blocks, *_missing(report.missing), *_then(report)],
     )  # fmt: skip
+
+
+def _then(report: AdviceReport) -> list[doc.Block]:
+    """The command that advises from the runs that the commands above make, too."""
+    asked = [each.command for each in report.missing if each.is_asked]
+    commands = [*chain(*(each.measure for each in report.advice)), *asked]
+    names = [quote(match[1]) for each in commands for match in LABEL.finditer(each)]
+    runs = dict.fromkeys([*map(quote, report.runs), *names])
+    line = " ".join(["commbench advise", *runs, report.question.options]).strip()
+    return _code("Then, from all these runs:", [line]) if names else []
 
 
 def _simulated(report: AdviceReport) -> list[tuple[Advice, BucketAdvice]]:
@@ -87,7 +98,7 @@ def _section(advice: Advice, question: Question) -> doc.Section:
     blocks: list[doc.Block] = [doc.Text(advice.about), *_describe(advice, question)[1]]
     commands = [line for line in advice.measure if line.startswith("commbench ")]
     others = [each for each in advice.measure if each not in commands]
-    runs = ["these, and advise from them too:"] if commands else []
+    runs = ["these:"] if commands else []
     blocks += _code("To choose it:", advice.paste)
     if advice.measure:
         text = f"To know more, measure {', or '.join([*others, *runs])}"
@@ -111,7 +122,7 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     more = [each.command for each in missing if each.command and not each.is_asked]
     asked = [each for each in rows if each.is_asked]
     blocks: list[doc.Block] = [doc.Table("", columns, rows, brief=asked)] if rows else []
-    blocks += _code("What measures that (then advise from these runs too):", measure)
+    blocks += _code("What measures that:", measure)
     return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
 
 

@@ -3,6 +3,7 @@ of the environment; and the commands that measure what is missing for advice, or
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -309,7 +310,18 @@ def run_command(header: RunHeader, operations: Sequence[str], options: str, size
     if plan.device == "cpu" and plan.cpu_mode not in ("", usual) and "--vary" not in words:
         kept.append(f"--cpu-mode {plan.cpu_mode}")
     begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
-    return _with_ranks(header, begin, options, *kept)
+    return f"{_with_ranks(header, begin, options, *kept)} --label {_label(options)}"
+
+
+def _label(options: str) -> str:
+    """A name for a run with these options: `tensors-16` for `--tensors 16`, `via`, `wide`."""
+    first, value, *_ = *options.removeprefix("--vary").split(), "", ""
+    name = first.partition("=")[0].removeprefix("--") or "wide"
+    return f"{name}-{value}" if value.isalnum() else name
+
+
+LABEL = re.compile(r" --label (\S+)")
+"""The name of a run in a command."""
 
 
 def _with_ranks(header: RunHeader, *words: str) -> str:

@@ -66,8 +66,8 @@ class RowCheck(NamedTuple):
     """Whether only one of the two runs has a time for this row."""
     without_host: str = ""
     """The outcome by its own interval, where what the host did leaves it open."""
-    with_range: Estimate | None = None
-    """The quantity as far as the other sizes of its range tell it, too, where it passes by that."""
+    decided_by: Estimate | None = None
+    """It with the interval that decides, where that is another one: see `reason`."""
 
     @property
     def excess(self) -> float:
@@ -111,7 +111,7 @@ class Checks(Collection[RowCheck]):
             self.without_interval += found is not None and not found.has_interval
             if check.outcome == PASS:
                 self.passed += 1
-                self.with_range += check.with_range is not None
+                self.with_range += check.reason == WITH_RANGE
             else:
                 self.others.append(check)
 
@@ -221,8 +221,7 @@ def check(
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
     `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
     makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
-    is none, or rules none of which matches a row, if one must. Whether run and baseline may be
-    compared at all: `require_comparable`.
+    is none, or rules none of which matches a row, if one must. See also `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
@@ -291,8 +290,14 @@ class Judge:
         """The ranges of sizes."""
         return find_ranges(self.rule, self.comparison)
 
+    def _hold(self, row: Any, found: Estimate, number: int) -> Estimate:
+        """The figure of a row with the interval that holds for so many rows together."""
+        if self.rule.limit.needs_baseline:
+            return ratio.hold_together(row, number) or found
+        return stats.hold_together(found, number, launch_degrees(row.launches))
+
     def _with_others(self, check: RowCheck, row: Any) -> RowCheck:
-        """The check of a row that is undecided, or beyond the limit, by itself. Where its value is
+        """The check of a row that is undecided, or beyond the limit, by itself. With its value
         within the limit, it passes if its interval is so with its range, launches are known, and
         not each row is to pass alone (`--undecided fail`); else it is LIKELY to, if nothing makes
         it doubtful. It fails with its range, or by the interval for all rows together."""
@@ -301,26 +306,21 @@ class Judge:
         if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
             found = own.ratio_of(row)
             if found and judge(found, rule.value, rule.limit.is_least) == PASS:
-                return check._replace(outcome=PASS, reason=WITH_RANGE, with_range=found)
+                return check._replace(outcome=PASS, reason=WITH_RANGE, decided_by=found)
         if check.outcome == UNDECIDED and not check.reason and check.excess <= 1:
             return check._replace(outcome=LIKELY)
         if check.outcome != FAIL or not (found := check.estimate):
             return check
-
-        def fails(number: int) -> bool:
-            if rule.limit.needs_baseline:
-                held = ratio.hold_together(row, number)
-            else:
-                held = stats.hold_together(found, number, launch_degrees(row.launches))
-            return held is not None and judge(held, rule.value, rule.limit.is_least) == FAIL
-
-        if fails(self.number):
+        together, alone = (self._hold(row, found, number) for number in (self.number, 1))
+        if judge(together, rule.value, rule.limit.is_least) == FAIL:
             return check
         # All rows of a run are slower where its host is: a history of one time tells nothing of it.
         if own and check.is_beyond and own.verdict == SLOWER and not (row.level and row.why_apart):
-            return check._replace(reason=WITH_RANGE, with_range=own.ratio_of(row))
-        why = NOT_TOGETHER.format(self.number) if fails(1) else row.why_apart
-        return check._replace(outcome=UNDECIDED, reason=why)
+            return check._replace(reason=WITH_RANGE, decided_by=own.ratio_of(row))
+        found, why = together, NOT_TOGETHER.format(self.number)
+        if judge(alone, rule.value, rule.limit.is_least) != FAIL:
+            found, why = alone, row.why_apart
+        return check._replace(outcome=UNDECIDED, reason=why, decided_by=found)
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:

@@ -214,8 +214,10 @@ def parse_rule(name: str, text: str) -> Rule:
         is_last = not value or value[:1].isalpha()  # a name, and no limit
         if not chosen or kind in selected or kind not in _SELECTORS or is_limit or is_last:
             shown = f"all_reduce:1M-1G:{_EXAMPLES[name]}"
-            if is_last and len(selectors) == 1 and selectors[0][:1].isdigit():
+            if is_last and value and len(selectors) == 1 and selectors[0][:1].isdigit():
                 shown = f"{value}:{selectors[0]}"
+            elif not value and all(selectors):
+                shown = f"{':'.join(selectors)}:{_EXAMPLES[name]}"
             hint = f"write [OPERATION:][SIZES:]LIMIT: --{name.replace('_', '-')} {shown}"
             raise wrong_value(text, "is not a limit", hint)
         selected[kind] = chosen

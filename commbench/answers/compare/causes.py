@@ -225,8 +225,8 @@ def clearer(
         if not shown or None in shown:
             return f"For a clearer answer {how}"
         wide = max(map(_later_times_as_wide, firsts))
-        least = f"{(1 + max(filter(None, shown), default=0.0)) ** wide:.2f} times"
-        shows = f"If launches differ as before, a change then shows from {least}."
+        least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
+        shows = f"If launches differ as before, a change then shows from {least:.2f} times."
         surer = " Surer: both in turns, as `commbench sweep` measures." * (not found.are_in_turns)
         return f"For a clearer answer {how} {shows}{surer}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]

@@ -18,7 +18,7 @@ from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.compare.ratio import OVERLAP, ComparedRow, hold_together
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
@@ -136,7 +136,7 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
         return ""
     calm = pooled.undisturbed_verdict
     times = cells.ratio_with_interval_text(pooled.undisturbed)
-    what = f"; calls that hardly anything disturbed (5th percentile) take {times} times as long"
+    what = f"; nearly undisturbed calls (5th percentile) take {times} times as long"
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
     if pooled.verdict in stats.CHANGED and is_nearer:
@@ -241,6 +241,11 @@ def _if_compared(name: str) -> Callable[[ComparedRow], stats.Estimate | None]:
     return lambda row: None if row.verdict == stats.NOT_COMPARED else getattr(row, name)
 
 
+def _deciding(row: ComparedRow) -> stats.Estimate | None:
+    """The ratio with the interval by which a change counts, where that is a wider one."""
+    return hold_together(row, 1) if row.times_as_wide > 1 else None
+
+
 ROW_COLUMNS = (
     Column("size", lambda row: row.a.size_bytes if row.a.dtype else None, cells.BYTES),
     Column("A time", lambda row: row.times[0], cells.TIME),
@@ -249,6 +254,7 @@ ROW_COLUMNS = (
     Column("B busbw\nGB/s", attrgetter("b.busbw"), cells.BANDWIDTH, 3, is_detail=True),
     Column("B/A", _if_compared("ratio"), cells.RATIO),
     Column("95 %\ninterval", _if_compared("ratio"), cells.RATIO_INTERVAL, 8),
+    Column("interval that\ndecides", _deciding, cells.RATIO_INTERVAL, 4, is_detail=True),
     *P5_COLUMNS,
     Column("verdict", attrgetter("verdict"), cells.TEXT),
     Column("waited\nfor a core", attrgetter("waited"), cells.TEXT, 9),
@@ -310,7 +316,8 @@ def _allowance(found: Comparison) -> str:
     usual = format_share(usual_launch_spread(found.rows[0].a.backend))
     allowance = f" Intervals take launches to differ by at least {usual}, and runs by as much as "
     allowance += "launches."
-    few = " Not in turns, a change counts only if an interval twice as wide shows it, too."
+    few = " Not in turns, a change counts only if an interval twice as wide shows it, too"
+    few += " (--verbose)."
     return allowance + few * any(row.times_as_wide > 1 for row in found.rows)
 
 

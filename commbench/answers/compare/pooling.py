@@ -84,6 +84,8 @@ class PooledRatio(NamedTuple):
     """The verdict without that, where it is undecided for that alone."""
     times_as_wide: float = 1.0
     """See ComparedRow.times_as_wide."""
+    tolerance: float = 0.0
+    """A difference up to this part counts as none."""
     between: float = 0.0
     """tau^2: the variance between the log ratios of its rows that their intervals do not
     explain."""
@@ -167,15 +169,17 @@ class PooledRatio(NamedTuple):
 
     @property
     def smallest_difference(self) -> float | None:
-        """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
-        shown = _smallest_difference(self.ratio)
-        return shown if shown is None else float((1 + shown) ** self.times_as_wide) - 1
+        """By which part B must differ from A for a verdict, about: the tolerance, and half of the
+        interval that decides; 0.09 for 9 %. None: not known."""
+        if (shown := _smallest_difference(self.ratio)) is None:
+            return None
+        return float((1 + shown) ** self.times_as_wide * (1 + self.tolerance)) - 1
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
         return fields_of(
             self, "smallest_difference", "reason",
-            without=("others", "degrees", "host", "times_as_wide", "between"),
+            without=("others", "degrees", "host", "times_as_wide", "tolerance", "between"),
         )  # fmt: skip
 
 
@@ -285,7 +289,8 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdict,
         undisturbed, of_undisturbed if undisturbed else "", waited,
-        degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide, between=between,
+        degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide,
+        tolerance=tolerance, between=between,
     )  # fmt: skip
 
 

@@ -77,6 +77,11 @@ class Level(NamedTuple):
         return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
 
     @property
+    def counted(self) -> str:
+        """How many of the earlier runs it rests on, where others do not count: `5 of 7`."""
+        return f"{self.runs} of {self.earlier}" * (self.runs < self.earlier)
+
+    @property
     def slow_s(self) -> float:
         """The time above which a run is slower than noise explains."""
         return self.time * exp(max(self.half(), log(1 + TOLERANCE)))

@@ -8,7 +8,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.analysis.diagnostics import WAITED, has_waited
+from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
@@ -16,14 +16,14 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
-from commbench.output.text import list_some
+from commbench.output.text import list_some, span
 from commbench.plan.case import Case
 from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
 from commbench.stats import Estimate, collect, known, ratio
-from commbench.units import format_about, format_bytes, format_count, format_sizes
+from commbench.units import format_about, format_bytes, format_count, format_share, format_sizes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
@@ -197,6 +197,21 @@ def waited_rows_sentence(rows: Iterable[ResultRow], run: str = "") -> str:
     names = name_rows(waited, [row.case for row in timed], LONGEST)
     which = f"rows of {run}" if run else "rows"
     return f"{WAITED.capitalize()}, so these {which} do not count: {names}." if waited else ""
+
+
+WAITS = 0.3
+"""Two ranks bound to the cores of an idle host wait for a core up to so much of the time."""
+
+
+def waiting_sentence(rows: Iterable[ResultRow]) -> str:
+    """That ranks waited for a core more than on an idle host, where they did in most rows."""
+    timed = [row for row in rows if row.time]
+    shares = [share for row in timed if (share := row.queued_share or 0.0) > WAITS]
+    if 2 * len(shares) <= len(timed):
+        return ""
+    which = f"in {len(shares)} of {len(timed)} rows " * (len(shares) < len(timed))
+    waited = f"Ranks waited for a core {which}{span(format_share, shares)} of the time"
+    return f"{waited}: their times may be far too long. {waited_hint([timed[0].header])}"
 
 
 def highest_sentence(kinds: Sequence[Kind]) -> str:

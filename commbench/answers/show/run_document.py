@@ -121,7 +121,8 @@ def document(shown: ShownRun) -> doc.Document:
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
     found = [] if shown.soak else waited_answer(rows)
-    found = found or [highest, run_table.waited_rows_sentence(rows) if highest else ""]
+    waited = run_table.waited_rows_sentence(rows), run_table.waiting_sentence(rows)
+    found = found or [highest, *(waited if highest else ())]
     found += special or [shapes.shapes_sentence(run.header, shown.shapes)]
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)

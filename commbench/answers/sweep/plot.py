@@ -49,7 +49,7 @@ DOTS = {
 def sweep_pictures(result: SweepResult) -> list[Picture]:
     """The pictures of a sweep, of each kind of case in turn.
 
-    Curves against size, of times and of ratios to the first setting, for at most six settings. Heat
+    Curves against size, of times and of ratios to the best setting, for at most six settings. Heat
     maps where two variables or options are swept, one for each size; and where settings are too
     many for curves, one with a row for each setting and a column for each size. A single size has a
     time with its interval for each setting.
@@ -74,7 +74,9 @@ def _pictures(
     title = f"{kind} under {len(settings)} settings"
     has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
     if has_curves:
-        panels = ratio_panels(_sides(result, settings, points), result.sweep.tolerance)
+        fastest = ranking.rank_settings(points)[0].setting
+        sides = _sides(result, sorted(settings, key=lambda s: s != fastest), points)
+        panels = ratio_panels(sides, result.sweep.tolerance)
         notes = [*texts, "Time of a call, geometric mean over rounds"]
         yield Picture(name, title, description, panels, notes)
     what = "size" if points[0].size_bytes else "case"
@@ -136,7 +138,7 @@ def _sides(
     result: SweepResult, settings: Sequence[Setting], points: Sequence[ranking.SweepPoint]
 ) -> list[Side]:
     """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
-    sides, first = [], result.sweep.settings[0]
+    sides, first = [], settings[0]
     sized = [point for point in points if point.size_bytes]
     for setting in settings:
         own = [(p.size_bytes, e) for p in sized for e in p.by_time if e.setting == setting]

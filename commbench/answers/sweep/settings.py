@@ -169,7 +169,9 @@ def require_interpreters(
                 notify(f"{same[0]} and {value} run the same Python, {own}")
             found[value] = ended.stdout
         except OSError as error:
-            why = f"{named}: cannot run {setting.interpreter}: {error.strerror}"
+            is_folder = Path(setting.interpreter).is_dir()
+            problem = "it has no bin/python" if is_folder else error.strerror
+            why = f"{named}: cannot run {setting.interpreter}: {problem}"
             hint = f"name the folder of a virtual environment, or a Python{more}"
             raise UsageError(why, hint) from None
         except subprocess.SubprocessError:

@@ -62,9 +62,9 @@ def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use() -> 
         (SIZES, Question(), "give --params", "add --params 350M --backward 120ms; more of them "
          "make more sizes"),
         (SIZES[:1], Question(params=1e6), "all_reduce is not measured at two sizes or more",
-         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"),
+         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2 --label wide"),
         (SIZES, Question(params=1e11), "only one size to draw",
-         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"),
+         "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2 --label wide"),
         (SIZES, Question(params=1e6, tensors=1), "only one size to draw",
          "add --params 350M --backward 120ms; more of them make more sizes"),
     ],
@@ -102,7 +102,10 @@ def test_the_table_and_the_picture_agree_where_the_size_in_use_is_extrapolated(
     assert ("extrapolated far beyond" in answer) == is_guess
     assert not (is_guess and "times as long" in answer)
     assert ("not judged" in marks_of(report, "bucket")["25 MiB"]) == is_guess
-    assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
+    assert (
+        advice.measure[0]
+        == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2 --label wide"
+    )
     picture = advice_picture(report)
     require_readable(picture)
     assert ("recommended" in names_of(picture)) == (verdict == "keep")

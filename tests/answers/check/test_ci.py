@@ -94,7 +94,7 @@ def test_github_gets_annotations_and_a_summary(commbench: Commbench, runs: Path)
     assert ended.out.endswith("2.14.0\n" + COMMAND)
     first, title, *_ = (summary := (runs / "summary.md").read_text()).splitlines()
     assert (first, title) == ("before", "# 🔴 Check of new against old")
-    assert "\n**FAIL: under" in summary and "; worst: all_reduce" in summary
+    assert "\n**FAIL: under" in summary and "; worst failed row: all_reduce" in summary
     passed = commbench("check", "new", "--max-time", "1s", **here)
     assert passed.out.endswith("::notice title=commbench check%3A new::PASS: 4 of 4 rows passed.\n")
     for arguments, level in (

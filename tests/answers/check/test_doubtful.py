@@ -18,9 +18,10 @@ from commbench.analysis.diagnostics import WAITED, waited_hint
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.advice import advice
-from commbench.answers.check.document import as_json, document, verdict
+from commbench.answers.check.document import as_json, document
 from commbench.answers.check.gate import CHECKED, GateResult, Judge, check
 from commbench.answers.check.rules import parse_rule
+from commbench.answers.check.sentences import verdict
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder

@@ -65,9 +65,9 @@ def test_a_program_passes_against_itself() -> None:
     found = [checked(12, 0.04, seed, limit="25%") for seed in range(10)]
     assert sum(each.outcome == PASS for each in found) >= 9
     assert sum(each.results[0].checks.with_range > 0 for each in found) >= 8
-    for row in (row for each in found for row in each.results[0].checks if row.with_range):
+    for row in (row for each in found for row in each.results[0].checks if row.decided_by):
         # It has its own figure, whose interval alone would not pass, and that of its range.
-        assert row.outcome == PASS and row.estimate.high > 1.25 > row.with_range.high
+        assert row.outcome == PASS and row.estimate.high > 1.25 > row.decided_by.high
     strict = [checked(12, 0.04, seed, limit="25%", undecided=FAIL) for seed in range(10)]
     assert sum(each.outcome == PASS for each in strict) <= 3
 

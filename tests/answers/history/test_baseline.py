@@ -15,7 +15,8 @@ from synthetic import synthetic_run
 import commbench
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
-from commbench.answers.check.document import document, verdict
+from commbench.answers.check.document import document
+from commbench.answers.check.sentences import verdict
 from commbench.answers.compare.ratio import CLOSE, hold_together
 from commbench.answers.history.baseline import find_baseline, level_of_few
 from commbench.answers.history.history import find_trend

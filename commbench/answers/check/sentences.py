@@ -1,0 +1,174 @@
+"""What sentences say of a check: its outcome, and that of each row, with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from commbench.analysis.diagnostics import WAITED, waited_sentences
+from commbench.analysis.load import distinct_names
+from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
+from commbench.answers.check.rules import unmatched
+from commbench.answers.compare.causes import known_causes, launch_notes
+from commbench.answers.compare.ratio import HOST
+from commbench.answers.history.baseline import earlier_runs
+from commbench.output.text import span
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED
+from commbench.units import format_count
+from commbench.views import cells
+
+MOST_RULES = 3
+"""Rules that the first sentence names."""
+WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
+"""The outcomes of rules, in the order in which they are shown."""
+_SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
+"""How a sentence says the outcome of a row, where it has another word for it."""
+_TOGETHER = "only together with its range"
+"""How a row fails that is beyond the limit by itself and with its range."""
+
+
+def reasons_of(gate: GateResult) -> list[str]:
+    """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
+    of_history = bool(gate.baseline and gate.baseline.history)
+    told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
+    if gate.comparison:
+        is_slower = bool(gate.worst and gate.worst.estimate)
+        return [*told, *known_causes(gate.comparison, is_slower or gate.outcome == PASS)]
+    queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
+    checks = (check for result in gate.results for check in result.checks)
+    is_judged = any(check.outcome != NOT_MEASURED for check in checks)
+    return [*told, *waited_sentences(queued * is_judged, [gate.run.header])]
+
+
+def notes_of(gate: GateResult) -> list[str]:
+    """What else is to be known of the launches of both runs."""
+    return launch_notes(gate.comparison) if gate.comparison else []
+
+
+def gate_title(gate: GateResult) -> str:
+    """Which run is checked, against which baseline."""
+    return " against ".join(distinct_names(gate.runs))
+
+
+def verdict(gate: GateResult) -> str:
+    """The outcome in one sentence, with the row that is furthest beyond its limit."""
+    reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
+    judged = [result for result in gate.results if result.checks]
+    word = " against ".join(filter(None, (WORDS[gate.outcome], earlier_runs(gate.baseline))))
+    reasons += [
+        f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
+    ]
+    if more := judged[MOST_RULES:]:
+        reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
+    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
+    if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
+        reasons.append("fewer rows passed than likely passed")
+    if (worst := gate.worst) and worst.estimate:
+        told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
+        reasons.append(f"worst failed row: {told}")
+    elif slow := [*_slow_values(gate)]:
+        rows = format_count(len(slow), "row")
+        reasons.append(f"{rows} beyond the limit: {span(cells.ratio_text, slow)} times as long")
+    reasons += [
+        "{} ({})".format(*unmatched(result.rule, gate.run).texts)
+        for result in gate.results
+        if result.outcome == NO_VERDICT and not result.checks
+    ]
+    if gate.baseline and gate.baseline.incomplete:
+        reasons.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
+    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+
+
+def _slow_values(gate: GateResult) -> Iterator[float]:
+    """The ratios of the rows that are undecided with a value beyond a limit of the baseline, but
+    for those whose ranks waited for a core."""
+    for result in gate.results:
+        for check in result.with_outcome(UNDECIDED):
+            found = check.estimate if result.rule.limit.needs_baseline else None
+            is_told = not check.reason.startswith(WAITED) and check.excess > 1
+            if found and is_told and not cells.is_too_noisy(found):
+                yield found.value
+
+
+def of_check(unit: cells.Unit) -> cells.Unit:
+    """How the value of a RowCheck is written, or its interval: what fails, for being beyond the
+    limit, does not read as the limit."""
+
+    def write(check: RowCheck) -> str:
+        return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
+
+    return unit._replace(write=write)
+
+
+def why(check: RowCheck) -> str:
+    """Why a row has its outcome; of one whose interval contains the limit, on which side of it its
+    value is."""
+    if check.outcome not in OPEN:
+        return _TOGETHER if (check.outcome, check.reason) == (FAIL, WITH_RANGE) else check.reason
+    side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
+    effects = {PASS: "counted as pass", FAIL: "counted as fail"}
+    return "; ".join(filter(None, (reason_of(check) or side, effects.get(check.effect))))
+
+
+def reason_of(check: RowCheck) -> str:
+    """Why a row is open or not judged, as the gate found it; empty for others."""
+    if not check.without_host:
+        return check.reason
+    return HOST.format(f"{'within' if check.without_host == PASS else 'beyond'} the limit")
+
+
+def outcome_of(check: RowCheck) -> str:
+    """The outcome of a row, and why."""
+    word, reason = _SAID.get(check.outcome, check.outcome), why(check)
+    return word + cells.in_brackets(reason * (reason != word))
+
+
+def counts(results: Sequence[RuleResult]) -> str:
+    """How many rows of these rules have each outcome, and why: `1 of 3 rows failed, 2 passed`."""
+    passed, together = (
+        sum(getattr(result.checks, name) for result in results) for name in ("passed", "with_range")
+    )
+    words = f"passed{cells.in_brackets(f'{together} {WITH_RANGE}' * bool(together))}"
+    failed = Counter(check.reason for result in results for check in result.with_outcome(FAIL))
+    both = {"", WITH_RANGE} if failed[""] and failed[WITH_RANGE] else set()
+    decided, others = (
+        Counter(
+            f"{_SAID[FAIL]} ({failed[WITH_RANGE]} of them {_TOGETHER})"
+            if check.outcome == FAIL and check.reason in both else outcome_of(check)
+            for result in results for check in result.with_outcome(*outcomes)
+        )
+        for outcomes in ((FAIL, UNDECIDED), (LIKELY, NOT_MEASURED))
+    )  # fmt: skip
+    found = decided + Counter({words: passed}) + others
+    rows = format_count(sum(found.values()), "row")
+    named = ", ".join(f"{number} {what}" for what, number in found.items())
+    return named.replace(" ", f" of {rows} ", 1) or "no row"
+
+
+def finding(check: RowCheck) -> str:
+    """What a row does, with its value and interval: `takes 600 (590 … 610) us`. The reason where
+    there is no value."""
+    if not check.estimate:
+        return "has no valid time"
+    limit = check.rule.limit
+    value, interval = (of_check(unit).write(check) for unit in (limit.unit, limit.interval))
+    if value == cells.TOO_NOISY:
+        return f"is {cells.TOO_NOISY_TO_COMPARE}"
+    found = limit.sentence.format(cells.with_interval(value, interval))
+    of_range = cells.in_brackets(limit.interval.write(check.decided_by))
+    return f"{found}, with its range{of_range}" if check.reason == WITH_RANGE else found
+
+
+def rule_notes(result: RuleResult) -> list[str]:
+    """Sentences about a rule: what its hardware says, what decided without an interval, and the row
+    that is closest to the limit where it passes."""
+    found = [*result.remarks, *["No row matches it."] * (not result.checks)]
+    if bare := result.checks.without_interval:
+        rows = format_count(bare, "row")
+        found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
+    if result.outcome == PASS:
+        timed = (check for check in result.checks if check.estimate)
+        closest = max(timed, key=attrgetter("excess"))
+        found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
+    return found
