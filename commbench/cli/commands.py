@@ -168,18 +168,19 @@ class GroupedCommand(TyperCommand):
     run_options_user = ""
     """The name under which it also takes options of `commbench run`: those that do not refuse it
     (Option.refused_by). Empty if it takes none."""
+    measures = False
+    """Whether it starts ranks."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, _, parameters = self.make_parser(ctx).parse_args([*args])
         for flag, value in [(each.opts[0], given.get(each.name or "")) for each in parameters]:
             if flag[0] == "-" and "" in (value if isinstance(value, list) else [value]):
                 raise UsageError(f"{flag} is empty", f"give a value, or leave out {flag}")
-        for each, number in Counter(parameters).items():
-            takes_several = (
-                getattr(each, name, False) for name in ("multiple", "is_flag", "count")
-            )
-            if number > 1 and not any(takes_several):
-                raise UsageError(f"{each.opts[0]} is given {number} times", "give it once")
+        # A line that measures may be repeated with other values at its end.
+        repeated = (each for each, n in Counter(parameters).items() if n > 1)
+        for each in () if self.measures else repeated:
+            if not any(getattr(each, name, False) for name in ("multiple", "is_flag", "count")):
+                raise UsageError(f"{each.opts[0]} is given several times", "give it once")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -240,6 +241,7 @@ def command(name: str) -> Any:
         return typer.main.get_group(app)
     made: Any = typer.main.get_command(app)
     made.run_options_user = name if declared[name].typer_settings else ""
+    made.measures = declared[name].module == "measuring"
     return made
 
 

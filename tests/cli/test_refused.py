@@ -156,7 +156,7 @@ REFUSED = {
         -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}
         -- --siezs 1K: there is no option --siezs ~ did you mean --sizes? `commbench run --help`
         --op all_reduce: there is no option --op ~ options of `commbench run` go after two dashes
-        --nodes 0: --nodes is given 2 times ~ give it once
+        --nodes 0: --nodes is given several times ~ give it once
         --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
         -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
         -- ring: too many arguments: ring ~ lists the options
