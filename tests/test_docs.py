@@ -85,9 +85,16 @@ def test_every_warning_is_explained_once_with_its_threshold() -> None:
     from commbench.analysis.diagnostics import DIAGNOSTICS
 
     text = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d.]+)( %)?[^|]+ \| [^|]+ \|$", text, re.M)
-    assert sorted(name for name, *_ in rows) == sorted(each.name for each in DIAGNOSTICS)
-    thresholds = {name: float(number) / (100 if unit else 1) for name, number, unit in rows}
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", text, re.M)
+    assert sorted(name for name, _ in rows) == sorted(each.name for each in DIAGNOSTICS)
+    limit = re.compile(r"\b(any)\b|\b(?:wider|shorter) than|\bover ([\d.]+)( %)?")
+    thresholds = {}
+    for name, words in rows:
+        found = limit.search(words)
+        assert found, f"{name}: {words}"
+        is_any, number, unit = found.groups()
+        limit_in_words = 0.0 if is_any else 1.0
+        thresholds[name] = float(number) / (100 if unit else 1) if number else limit_in_words
     for warning in DIAGNOSTICS:
         assert thresholds[warning.name] == pytest.approx(warning.threshold), warning.name
 

@@ -194,7 +194,7 @@ def check(
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"` or `max_slowdown=0.1`; the options are those of
     `commbench check`. `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
-    with files of your own curves in `published` (docs/models.md); `tolerance` is how much slower
+    with files of your own curves in `published` (docs/expect.md); `tolerance` is how much slower
     than `expect` says a row may be, such as 0.2. `against` of "history" is the usual level of the
     history `db`, for the node: a slowdown does not become usual by itself (docs/history.md).
 

@@ -156,7 +156,7 @@ def expect(
     time: str | float | None = None,
 ) -> Answer:
     """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
-    plausible (docs/models.md).
+    plausible (docs/expect.md).
 
     `gpu` is gb300, gb200, b300, b200, gh200, h200-nvl, h200, h100-pcie, h100-nvl, h100, h800,
     a100-pcie, a100, v100-pcie, v100, p100-pcie, p100, l40s, rtx-pro-6000, rtx5090, mi250x, mi300x,
@@ -242,7 +242,7 @@ def expect_run(
     op: str | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> OnCurves:
-    """Each row of a run beside published curves of machines with its accelerators (docs/models.md).
+    """Each row of a run beside published curves of machines with its accelerators (docs/expect.md).
 
     `published` are files and runs with curves of your own. `tolerance` is how far a sound machine
     may be from its curve; by default it depends on the size. `save_curve` is a new file, into which

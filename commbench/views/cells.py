@@ -174,7 +174,7 @@ def takes_text(found: Any, what: str, other: str) -> str:
 
 
 def times_text(found: Any, how: str) -> str:
-    """A ratio and its interval in a sentence: `1.50 (1.47 … 1.53) times as slow`, or `too noisy to
+    """A ratio and its interval in a sentence: `1.50 (1.47 … 1.53) times as long`, or `too noisy to
     compare`."""
     noisy = TOO_NOISY_TO_COMPARE
     return noisy if is_too_noisy(found) else f"{ratio_with_interval_text(found)} times {how}"

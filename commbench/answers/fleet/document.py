@@ -55,7 +55,7 @@ _ADVICE = {
 
 _NODE = Column("node", lambda node: node.name, cells.TEXT)
 _TIMES = (
-    Column("times as slow\nas its peers", lambda node: node.slowdown, cells.RATIO),
+    Column("times as long\nas its peers", lambda node: node.slowdown, cells.RATIO),
     Column("95 %\ninterval", lambda node: node.slowdown, cells.RATIO_INTERVAL),
     Column("chance in a\nsound fleet", lambda node: node.chance, cells.P_VALUE, 5),
     Column("where", lambda node: node.where, cells.TEXT, 1, is_wrapped=True),
@@ -128,18 +128,19 @@ def _least(groups: Sequence[Group]) -> str:
 
 
 def _told(node: Node) -> str:
-    """`node7 is 1.21 times as slow as its peers (1.18 … 1.24) in all_reduce 1M-64M`."""
+    """`node7 takes 1.21 (1.18 … 1.24) times as long as its peers in all_reduce 1M-64M`."""
     slow = node.slowdown
     if node.reasons or not slow:
         return f"{node.name}: {'; '.join(node.reasons)}"
-    return f"{node.name} is {cells.times_text(slow, 'as slow as its peers')} in {node.where}"
+    times = cells.ratio_with_interval_text(slow)
+    return f"{node.name} takes {times} times as long as its peers in {node.where}"
 
 
 def evidence_lines(node: Node) -> list[str]:
     """Where a node is slow and by how much, in what it differs from its peers, and the warnings of
     its run."""
     slow = ((each.name, each.slowdown) for each in node.evidence[:MOST_RANGES])
-    found = [f"{name}: {cells.times_text(slowdown, 'as slow')}" for name, slowdown in slow]
+    found = [f"{name}: {cells.times_text(slowdown, 'as long')}" for name, slowdown in slow]
     more = sum(each.rows for each in node.evidence[MOST_RANGES:])
     found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
     found += since_lines(node.past) if node.past else []
@@ -158,7 +159,7 @@ def since_lines(past: Past) -> list[str]:
             return [f"{known}; a step needs {FEWEST}"]
         return [f"{known} since {past.trend.moment(runs[0])} UTC, and no step up in these cases"]
     return [
-        f"{rows_of(change, past.trend)}: {cells.times_text(change.ratio, 'as slow as before')} "
+        f"{rows_of(change, past.trend)}: {cells.times_text(change.ratio, 'as long as before')} "
         f"since {past.trend.moment(change.run)} UTC; {causes_text(change)}"
         for change in past.changes[:MOST_CHANGES]
     ]

@@ -164,7 +164,7 @@ def slow_runs(stage: str, attempts: Attempts, folder: Path, tolerance: float) ->
         slow = node.slowdown
         is_slow = slow and slow.value > 1 + tolerance and slow.ends[0] > 1
         if node.verdict == DRAIN or (node.verdict == AGAIN and is_slow):
-            told = [times_text(slow, "as slow as its peers")] * bool(slow)
+            told = [times_text(slow, "as long as its peers")] * bool(slow)
             reason, hosts = "; ".join([*told, *node.reasons]), names[node.name]
             retried = newest[hosts].retried
             is_undecided = node.verdict == AGAIN or not retried

@@ -223,7 +223,7 @@ def test_an_interval_of_more_than_a_factor_of_100_says_nothing_or_one_side_of_1(
 ) -> None:
     found = Estimate(*interval)
     assert (cells.ratio_with_interval_text(found), cells.ratio_text(found)) == (number, cell)
-    times = cells.times_text(found, "as slow").replace(" times as slow", "")
+    times = cells.times_text(found, "as long").replace(" times as long", "")
     assert times == (f"{cell} to compare" if cells.is_too_noisy(found) else number)
     assert bool(cells.ratio_interval_text(found)) is not found.is_unknown
 

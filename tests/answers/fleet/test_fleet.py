@@ -56,7 +56,9 @@ def test_a_slow_node_is_named_with_evidence(tonight: Path) -> None:
         "broadcast float32 in_place root 0 256K-4M",
         "reduce_scatter float32 sum out_of_place 256K-4M",
     }  # fmt: skip
-    assert "node07 is 1.30 (1.26 … 1.34) times as slow as its peers" in " ".join(str(found).split())
+    assert "node07 takes 1.30 (1.26 … 1.34) times as long as its peers" in " ".join(
+        str(found).split()
+    )
 
 
 def test_the_order_of_runs_does_not_matter(tonight: Path) -> None:
@@ -233,7 +235,7 @@ def test_a_history_says_since_when_a_node_is_slow_and_what_changed(
     for found in (api.fleet(db=kept), api.fleet(tonight, db=kept)):
         assert [*map(len, found.lists.values())] == [1, 0, 0, 19]
         text = " ".join(found.text().split())
-        assert re.search(r"6 more rows: 1\.30 \([^)]*\) times as slow as before", text)
+        assert re.search(r"6 more rows: 1\.30 \([^)]*\) times as long as before", text)
         assert "since 2026-11-13 06:00 UTC; nccl went from 2.27.5 to 2.28.9 then" in text
     past = json.loads(found.text("json"))["nodes"][0]["past"]
     assert (past["runs"], past["changes"][0]["changed"][0]["name"]) == (DAYS, "nccl")
