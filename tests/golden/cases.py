@@ -53,6 +53,7 @@ COMPARED = (
     "made_up_old made_up_new", "pairs pairs_quick", "sweep/cpu-mode=quiet/round-1 three_launches",
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
 )  # fmt: skip
+HISTORY = "files/made_up_history.sqlite"
 COMMANDS = ("", *sorted({*commands.COMMANDS, *commands.declared_commands()}))
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
 PREDICT = "model predict files/machine.json --op all_reduce --ranks 8,512 --ranks-per-node 8"
@@ -164,6 +165,9 @@ CASES = (
     "check results/wrong --max-time 1s -o c.html",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% --format markdown",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% -o check.html",
+    # A history
+    *(f"history {what} --db {HISTORY}" for what in ("show", "list", "show --format json")),
+    f"check results/made_up_new --against history --db {HISTORY}",
     # A fleet
     *(f"fleet {FLEET} {options}".strip()
       for options in ("", "--format json", "--format markdown", "--tolerance 40%",
