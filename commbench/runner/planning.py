@@ -87,7 +87,10 @@ class PlannedRun(NamedTuple):
 
 
 def find_rank_context(options: RunOptions) -> RankContext | None:
-    """This process among ranks that an external launcher started; None where there is none."""
+    """This process among ranks that an external launcher started; None where there is none, or
+    --launcher says what starts ranks from here."""
+    if "launcher" in options.given:
+        return None
     return detect_rank_context(options.master_addr, options.master_port)
 
 

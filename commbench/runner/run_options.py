@@ -134,6 +134,7 @@ class RunOptions(CallOptions):
         "HOW", "What starts the ranks. "
         + "; ".join(f"{name}: {about}" for name, about in LAUNCHERS.items()) + ".",
         default="agent", choices=tuple(LAUNCHERS), reach=HERE,
+        default_text="agent; none in a task of torchrun, srun or mpirun, which is a rank",
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
