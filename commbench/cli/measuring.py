@@ -163,7 +163,8 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
     from commbench.answers.report import shell_lines
     from commbench.answers.show.plan import HostMemory, plan_document
     from commbench.host.procfs import read_free_bytes
-    from commbench.plan.cases import require_ready_case
+    from commbench.plan.case import READY
+    from commbench.plan.cases import find_oversized, nothing_left, require_ready_case
 
     planned = api.plan_run(options)
     own, plan = planned.nodes, planned.plan
@@ -176,6 +177,12 @@ def print_plan(options: RunOptions, runs: int = 1) -> None:
     )
     described = plan_document(plan, shell_lines(planned.torchrun_line), host, planned.summary, runs)
     show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
+    if host.free_bytes is not None:
+        ready = [case for case in plan.cases() if case.status == READY]
+        large = find_oversized(plan, ready, "this host", host.ranks, host.free_bytes)
+        if len(large) == len(ready):
+            cases = [case._replace(reason=large[case.index]) for case in ready]
+            raise nothing_left(cases, host.free_bytes)
 
 
 class _InitPrinter(RunPrinter):

@@ -25,7 +25,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
-from commbench.units import LARGEST_SIZE, MONTH_S, format_about
+from commbench.units import LARGEST_SIZE, MONTH_S, format_about, format_count
 from commbench.validation import LARGEST_INTEGER
 
 if TYPE_CHECKING:
@@ -308,6 +308,19 @@ def find_oversized(
                 f"{format_about(free)} free on {memory}"
             )
     return reasons
+
+
+def nothing_left(cases: Sequence[Case], free: int | None) -> UnavailableError:
+    """The error of a run none of whose cases can be measured; `free` are the bytes of memory."""
+    first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+    least = min(case.size_bytes for case in cases)
+    hint = "ask for smaller --sizes" + " or fewer ranks" * (free is None or least <= free)
+    if all(case.status == UNSUPPORTED for case in cases):
+        hint = "try another operation, dtype, reduce operation, placement or backend"
+    elif any(case.step for case in cases):
+        hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
+    first += f", and {format_count(len(more), 'more case')}" if more else ""
+    return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
 MOST_CASES = 100_000

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from commbench import __version__, units
+from commbench import __version__
 from commbench.analysis import csv_file, nccl_log
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host import cpu, gpus
 from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.gpu_system import FaultWatch
-from commbench.plan.case import READY, UNSUPPORTED, Case
+from commbench.plan.case import READY
+from commbench.plan.cases import nothing_left
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.journal import encode_run
@@ -121,7 +122,7 @@ def measure_cases(
     arena, cases = feasibility.allocate_arena(cases, comm)
     cases = feasibility.set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
-        raise _nothing_left(cases, device.free_bytes())
+        raise nothing_left(cases, device.free_bytes())
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
     timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
@@ -179,18 +180,6 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
             f"the run cannot be resumed: {differences}",
             "restore it, or start a new run and use `commbench compare`",
         )
-
-
-def _nothing_left(cases: tuple[Case, ...], free: int | None) -> UnavailableError:
-    first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-    least = min(case.size_bytes for case in cases)
-    hint = "ask for smaller --sizes" + " or fewer ranks" * (free is None or least <= free)
-    if all(case.status == UNSUPPORTED for case in cases):
-        hint = "try another operation, dtype, reduce operation, placement or backend"
-    elif any(case.step for case in cases):
-        hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
-    first += f", and {units.format_count(len(more), 'more case')}" if more else ""
-    return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
 def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe, ...]:

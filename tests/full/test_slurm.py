@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from broken import SMALL_THEN_LARGE, check_named, check_resumed, cut_off, kill_rank
@@ -70,6 +71,58 @@ def test_a_rank_of_srun_that_is_killed_is_named_and_nothing_is_left(
     process = cluster.start(*command, cwd=tmp_path)
     ended, seconds = kill_rank(process, tmp_path / "run", rank)
     check_named(ended, rank, host, seconds)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def documented(page: str, begin: str) -> str:
+    """The block of code in a page that begins so."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.search(rf"(?m)^    {re.escape(begin)}.*\n(?:(?: {{4}}.*)?\n)*", text)
+    assert found
+    return dedent(found[0])
+
+
+def test_each_node_measures_by_itself_as_documented(cluster: Slurm, tmp_path: Path) -> None:
+    line = documented("fleet.md", "srun -N 16").splitlines()[0]
+    program = f"{shlex.quote(sys.executable)} -m commbench run --iters 20"
+    for old, new in (
+        ("-N 16", "-N 2"), (" --gpus-per-task 8", ""), ("commbench run", program),
+        ("--op all --sizes 1K-1G", "--sizes 1K,64K"),
+    ):  # fmt: skip
+        assert old in line
+        line = line.replace(old, new)
+    (tmp_path / "tonight").mkdir()
+    cluster.run(*shlex.split(line), cwd=tmp_path)
+    for host in ("host0", "host1"):
+        header, *_ = Ended(0, "", "", tmp_path / "tonight" / host).journal()
+        assert [rank["host"] for rank in header["ranks"]] == [host, host]
+    said = run_commbench(tmp_path, "fleet", "tonight").out
+    assert "2 nodes" in said
+
+
+def test_two_versions_are_measured_in_turns_as_documented(cluster: Slurm, tmp_path: Path) -> None:
+    script = documented("clusters.md", "#!/bin/bash")
+    for old, new in (
+        ("--ntasks-per-node=8 --gpus-per-node=8 --exclusive", "--ntasks-per-node=1"),
+        ("--backend nccl --op all_reduce --sizes 1M-1G:x4", "--sizes 1K,64K"),
+        ("--max-slowdown 10%", "--max-time 60s --undecided pass"),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    (tmp_path / "job.sh").write_text(script)
+    program = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m commbench "$@"\n'
+    for name in ("old", "new"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "commbench").write_text(program)
+        (tmp_path / name / "bin" / "commbench").chmod(0o755)
+    number, state = submit(cluster, tmp_path, 3 * START_TIMEOUT_S)
+    log = (tmp_path / f"slurm-{number}.out").read_text()
+    assert state == "COMPLETED", log
+    assert "in turns" in log and "PASS" in log
+    rows = Ended(0, "", "", tmp_path / f"gate-{number}" / "new").rows()
+    assert [row["launches"] for row in rows] == ["6", "6"]
 
 
 def print_job(where: Path, *words: str, nodes: int = 2) -> Path:

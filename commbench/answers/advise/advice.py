@@ -154,7 +154,7 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
         needs = "a single all_reduce is not measured at two sizes or more"
         yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
     elif lacks:
-        yield Missing(DDP, f"give {lacks}", "", is_asked)
+        yield Missing(DDP, f"give {lacks}, such as {lacks} 350M --backward 120ms", "", is_asked)
     else:
         yield from (_bucket_advice(table, measured, question) for table in tables.values())
     yield from _advise_choices(choices.ADVICE, measured, question)

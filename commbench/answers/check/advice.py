@@ -24,7 +24,7 @@ from commbench.answers.show.rows import LATENCY_BOUND
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import is_imported
-from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS
+from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED
 from commbench.units import format_GBps, size_end
 
 MOST_LIMIT = 50
@@ -65,6 +65,7 @@ def advice(gate: GateResult) -> list[str]:
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     levels = history.levels if history else {}
     if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
+        own = [check for check in own if check.outcome == UNDECIDED] or own
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
         again = f"{widest.case.name}: {again}" if len(gate.run.rows) > 1 else again

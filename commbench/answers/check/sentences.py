@@ -32,6 +32,10 @@ def reasons_of(gate: GateResult) -> list[str]:
     """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
     of_history = bool(gate.baseline and gate.baseline.history)
     told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
+    history = gate.baseline and gate.baseline.history
+    failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
+    if history and any(history.levels[c.case.key()].is_close for c in failed if c.estimate):
+        told["The earlier runs were made within minutes: rows fail by twice the interval."] = None
     if gate.comparison:
         is_slower = bool(gate.worst and gate.worst.estimate)
         return [*told, *known_causes(gate.comparison, is_slower or gate.outcome == PASS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import ceil, exp, floor
+from math import ceil, exp, floor, inf, log, sqrt
 
 from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
@@ -148,9 +148,12 @@ def launch_notes(found: Comparison) -> list[str]:
     notes = []
     if texts and found.are_in_turns:
         word = _word(found)
+        usual, spread = ratio.usual_ratio_spread(found.rows[0]), sides[0][1].spread
+        backend = f"usual for {found.rows[0].a.backend}"
+        least = f"; intervals take at least {format_share(usual)}, {backend}" * (spread < usual)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
-            f"{format_share(sides[0][1].spread)} (standard deviation){_oddest(found, word)}."
+            f"{format_share(spread)} (standard deviation){least}{_oddest(found, word)}."
         ]
     elif texts:
         notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
@@ -240,7 +243,10 @@ def clearer(
         turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
         again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
-        return f"{decision} Or measure both again {again}."
+        first = rows[0]
+        usual = ratio.usual_ratio_spread(first)
+        is_quiet = found.are_in_turns and first.runs and first.runs[0].spread < usual
+        return decision if is_quiet else f"{decision} Or measure both again {again}."
     passes = all(high <= 1 + limit for *_, high in known)
     if not passes and any(row.times_as_wide > 1 for row in rows):
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
@@ -307,9 +313,13 @@ def _of_limit(
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
     is_near = NEAR * lows > 1 + limit or highs < NEAR * (1 + limit)
-    decide, more = ("or may not decide", f" To try it, {how}") if is_near else ("not decide", "")
-    words = host.SEVERAL[word]
+    more, words = f" To try it, {how}" * is_near, host.SEVERAL[word]
+    # An interval is as wide as the square root of this number is small.
+    gap = log((1 + limit) / values)
+    half = log(highs / values) if gap > 0 else log(values / lows)
+    needed = ceil(number * (half / gap) ** 2) if abs(gap) * sqrt(MOST_LAUNCHES) > half else inf
+    would = f"; about {needed} would" if needed <= MOST_LAUNCHES else ""
     return (
-        f"More {words} may {decide} this limit. If they differ as these do, and B/A stays "
-        f"{values:.2f}{worst}, {number} {words} {limits}pass a limit from {passes} % on.{more}"
+        f"{number} {words} would hardly decide this limit{would}. If they differ as these do, and "
+        f"B/A stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{more}"
     )

@@ -125,19 +125,23 @@ def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str
 
 
 def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
-    """Why it has no verdict, or what calls that nothing disturbed add to that; empty where they add
+    """Why it has no verdict, or what nearly undisturbed calls add to it; empty where they add
     nothing. `is_told`: it is said that ranks waited, which is enough where the interval decides
     nothing either."""
     if pooled.reason:
         noisy = f", {cells.TOO_NOISY_TO_COMPARE}" * cells.is_too_noisy(pooled.ratio)
         is_open = stats.decide(pooled.ratio, tolerance) not in stats.CHANGED
         return noisy if is_told and pooled.waited and is_open else f", {pooled.reason}"
+    value, (low, high) = stats.Estimate(pooled.ratio.value), pooled.ratio.ends
+    is_near = low <= 1 <= high and stats.decide(value, tolerance) == stats.SAME
+    if pooled.verdict == stats.UNDECIDED and is_near:
+        return ": no difference is seen, but noise may hide one"
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
     times = cells.ratio_with_interval_text(pooled.undisturbed)
     what = f"; nearly undisturbed calls (5th percentile) take {times} times as long"
-    (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
+    least, most = pooled.undisturbed.ends
     is_nearer = 1 < most < low or high < least < 1 or calm == stats.SAME
     if pooled.verdict in stats.CHANGED and is_nearer:
         return f"{what}, so not every call changed as much"

@@ -115,7 +115,7 @@ def find_baseline(
     if not any(point.run.placed >= begin for each in series for point in each.points):
         begin = ""  # the run is older than the accepted level
     environments = history.environments() if history else {}
-    rows, levels, slower = [], {}, []
+    rows, levels, slower, is_slow = [], {}, [], False
     of_rows: list[HistoryRun] = []
     few: list[Series] = []
     alpha = trends.alpha_of_each(sum(point.counts for point in each.points) for each in series)
@@ -134,14 +134,14 @@ def find_baseline(
         of_rows += [point.run for point in usual]
         later = points[level.end :]
         newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
-        now = median(newest) if newest else 0.0
-        # Not where the last one, or this run, may be as fast as usual again.
-        last = [later[-1].time, cases[key].time or later[-1].time] if later else []
-        if later and min(now, *(time.value for time in last)) > level.slow_s:
+        # Not where the last one may be as fast as usual again, nor where all rows of this run are.
+        if later and min(median(newest), later[-1].time.value) > level.slow_s:
             mean = geometric_mean(point.time.value for point in later)
             slower.append((each.case, later, mean / level.time))
+            own = cases[key].time
+            is_slow |= own is None or own.value > level.slow_s
     notes = []
-    if slower:
+    if is_slow:
         changes = trends.find_changes(trends.fit_series(series), environments)
         notes.append(_slower_note(slower, [row.case for row in run.rows], path, changes))
     own = str(run.path.absolute())

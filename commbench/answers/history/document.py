@@ -53,7 +53,7 @@ def document(trend: Trend) -> Document:
         f"begins there, for {run.system.name}."
         for run in _accepted(trend)
     ]
-    if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
+    if least := [each.least_step for each in trend.series if each.least_step]:
         size, *most = span(format_rough_percent, least).split(" to ")
         by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
         answer.append(f"With {LATER} more runs, a step of {size} would show{by_row}.")
@@ -253,7 +253,7 @@ ROW_COLUMNS = (
     Column("waited", lambda f: len(f.waited) or None, cells.NUMBER, 7),
     Column("steps", lambda f: len(f.steps) or None, cells.NUMBER, 7),
     Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, PERCENT, 6),
-    Column("step that\nshows", lambda f: f.fit.least_step, PERCENT, 6),
+    Column("step that\nshows", lambda f: f.least_step, PERCENT, 6),
 )
 VIEW = View(document, schema=1)
 

@@ -63,7 +63,13 @@ class FittedSeries(NamedTuple):
     @property
     def steps(self) -> list[Step]:
         """The steps that are sure: levels of few runs may be too unsure for one."""
-        return [s for s in self.fit.steps if not s.ratio.ends[0] <= 1 <= s.ratio.ends[1]]
+        return [*filter(_is_sure, self.fit.steps)]
+
+    @property
+    def least_step(self) -> float | None:
+        """That of the fit, but at least half the interval of the last level."""
+        found, level = self.fit.least_step, self.last.level
+        return max(found, level.ends[1] / level.value - 1) if found and level else found
 
     @property
     def case(self) -> Case:
@@ -85,7 +91,8 @@ class FittedSeries(NamedTuple):
         return {
             "system": self.series.system.name, "row": self.case.name,
             "operation": self.case.operation, "size_bytes": self.case.size_bytes,
-            **self.fit._asdict(), "steps": self.steps, "points": points,
+            **self.fit._asdict(), "steps": self.steps, "least_step": self.least_step,
+            "points": points,
         }  # fmt: skip
 
 
@@ -254,6 +261,8 @@ def fit_series(
         fit, back = fit_with_return(times, alpha, tolerance)
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
+        if fit.steps and not back and not _is_sure(fit.steps[-1]) and fit.steps[-1].ratio.value > 1:
+            slow, by = fit.segments[-1].number, fit.steps[-1].ratio
         is_accepted = slow and counted.points[-slow].run.placed <= accepted.get(each.system, "")
         if is_accepted or 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
@@ -262,6 +271,12 @@ def fit_series(
         waited = tuple(point for point in each.points if not point.counts)
         fitted.append(FittedSeries(counted, fit, waited, slow, by, back))
     return fitted
+
+
+def _is_sure(step: Step) -> bool:
+    """Whether the interval of a step does not contain 1."""
+    low, high = step.ratio.ends
+    return not low <= 1 <= high
 
 
 def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
