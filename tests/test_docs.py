@@ -105,6 +105,10 @@ def test_every_warning_is_explained_once_with_its_threshold() -> None:
 
     pattern = r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$"
     require_thresholds("warnings.md", pattern, {each.name: each.threshold for each in DIAGNOSTICS})
+    by_severity, _ = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8").split("\n## ", 1)
+    cells = re.findall(r"^\|[^|]+\|([^|]+)\|$", by_severity, re.M)
+    ordered = re.findall(r"`(\w+)`", " ".join(cells))
+    assert sorted(ordered) == sorted(each.name for each in DIAGNOSTICS)
 
 
 def test_every_problem_of_the_doctor_is_explained_once_with_its_threshold() -> None:
