@@ -65,6 +65,7 @@ def waiting_run(run: Run, share: float) -> Run:
 
 CHANGES = {
     "equal": {}, "one row 1.3": {"slow": 1.3}, "one row 1.6": {"slow": 1.6},
+    "one row 2": {"slow": 2.0},
     "all rows 1.3": {"slow": 1.3, "are_all": True},
 }  # fmt: skip
 

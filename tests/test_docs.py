@@ -81,22 +81,41 @@ def test_every_column_is_explained() -> None:
     assert listed[:first] == [*COLUMNS][:first]
 
 
-def test_every_warning_is_explained_once_with_its_threshold() -> None:
-    from commbench.analysis.diagnostics import DIAGNOSTICS
-
-    text = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", text, re.M)
-    assert sorted(name for name, _ in rows) == sorted(each.name for each in DIAGNOSTICS)
-    limit = re.compile(r"\b(any)\b|\b(?:wider|shorter) than|\bover ([\d.]+)( %)?")
-    thresholds = {}
+def require_thresholds(page: str, pattern: str, expected: dict[str, float]) -> None:
+    """The table rows of this page that the pattern finds, as name and words, state each threshold
+    once: `any` or `always` is 0, `over 5 %` is 0.05, and `wider than` something is 1."""
+    rows = re.findall(pattern, (ROOT / "docs" / page).read_text(encoding="utf-8"), re.M)
+    assert sorted(name for name, _ in rows) == sorted(expected)
+    limit = re.compile(
+        r"\b(any|always)\b|\b(?:wider|shorter|smaller|more ranks) than|\bover ([\d.]+)( %| us)?"
+    )
     for name, words in rows:
         found = limit.search(words)
         assert found, f"{name}: {words}"
-        is_any, number, unit = found.groups()
-        limit_in_words = 0.0 if is_any else 1.0
-        thresholds[name] = float(number) / (100 if unit else 1) if number else limit_in_words
-    for warning in DIAGNOSTICS:
-        assert thresholds[warning.name] == pytest.approx(warning.threshold), warning.name
+        is_zero, number, unit = found.groups()
+        stated = float(number) * UNITS[unit] if number else float(not is_zero)
+        assert stated == pytest.approx(expected[name]), name
+
+
+UNITS = {None: 1, " %": 0.01, " us": 1e-6}
+
+
+def test_every_warning_is_explained_once_with_its_threshold() -> None:
+    from commbench.analysis.diagnostics import DIAGNOSTICS
+
+    pattern = r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$"
+    require_thresholds("warnings.md", pattern, {each.name: each.threshold for each in DIAGNOSTICS})
+    by_severity, _ = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8").split("\n## ", 1)
+    cells = re.findall(r"^\|[^|]+\|([^|]+)\|$", by_severity, re.M)
+    ordered = re.findall(r"`(\w+)`", " ".join(cells))
+    assert sorted(ordered) == sorted(each.name for each in DIAGNOSTICS)
+
+
+def test_every_problem_of_the_doctor_is_explained_once_with_its_threshold() -> None:
+    from commbench.answers.doctor.checkup import FINDINGS
+
+    pattern = r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$"
+    require_thresholds("doctor.md", pattern, {name: limit for name, (_, limit) in FINDINGS.items()})
 
 
 def test_every_operation_is_found_by_the_name_of_its_program_in_nccl_tests() -> None:
