@@ -135,7 +135,7 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
     value, (low, high) = stats.Estimate(pooled.ratio.value), pooled.ratio.ends
     is_near = low <= 1 <= high and stats.decide(value, tolerance) == stats.SAME
     if pooled.verdict == stats.UNDECIDED and is_near:
-        return ": no difference is seen, but noise may hide one"
+        return "; no difference is seen, but noise may hide one"
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
