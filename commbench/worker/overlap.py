@@ -4,7 +4,7 @@ In a call of both, the communication is started with async_op=True, the rank com
 waits. The call notes when each of the two ended. On a device events do that: one in the stream of
 the computation, and one in a further stream that waits for the communication alone. On a CPU the
 thread of the backend that ends the communication calls back (torch's Work.get_future). A thread
-that waits for the Work would disturb more, since it has to be woken up first (docs/shapes.md).
+that waits for the Work would disturb more, since it has to be woken up first (docs/overlap.md).
 """
 
 from __future__ import annotations
