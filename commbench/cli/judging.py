@@ -28,7 +28,7 @@ def compare(
     A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.
 
     \b
-    commbench compare ring tree      runs under results/, by label
+    commbench compare ring tree    # runs under results/, by label
     commbench compare results/old results/new --format markdown
     commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
     commbench compare ring tree pat --plot algorithms.png
@@ -111,9 +111,9 @@ def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> Non
     nodes are undecided (again) or have no complete run (missing).
 
     \b
-    commbench fleet results/tonight             a folder with a run of each node
+    commbench fleet results/tonight  # a folder with a run of each node
     commbench fleet tonight --nodes nodes.txt -o verdict
-    commbench fleet --history                   the newest run of each node there
+    commbench fleet --history        # the newest run of each node there
     commbench fleet n1=a.csv n2=b.csv n3=c.csv n4=d.csv
     """
     found = api.fleet(*runs, output=output, **given, notify=print_status)
@@ -130,7 +130,7 @@ def advise(
 
     \b
     commbench advise mine --params 350M --backward 120ms
-    commbench advise ring tree                   runs of two settings
+    commbench advise ring tree                 # runs of two settings
     commbench advise mine --params 7B -o buckets.png
     """
     from commbench.views.draw import is_drawn
@@ -221,7 +221,7 @@ def doctor(show: Show, **given: Any) -> None:
     \b
     commbench doctor
     commbench doctor --seconds 240 --rounds 12 --nproc-per-node 4
-    commbench doctor -o doctor.json       everything, for a ticket
+    commbench doctor -o doctor.json     # everything, for a ticket
     """
     report = api.doctor(**given, notify=print_status)
     show(report)

@@ -32,7 +32,7 @@ def run(context: typer.Context, **_: object) -> None:
     commbench run --op all_reduce --sizes 1K-1G
     commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M
     commbench run --op all --sizes 64K --nproc-per-node 4 --backend gloo
-    commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
+    commbench run -b 8 -e 128M -f 2 -d half        # (nccl-tests' flags)
     commbench run --resume results/20261121-120000-all_reduce
     """
     _carry_out(parse_options(given_options(context)))
@@ -48,10 +48,10 @@ def init(context: typer.Context, **_: object) -> None:
     \b
     commbench init
     commbench init --ranks 2,4,8
-    commbench init --open-groups 0,16,64              beside so many groups
-    commbench init --mesh dp=2,tp=4                   new groups of each dimension
+    commbench init --open-groups 0,16,64   # beside so many groups
+    commbench init --mesh dp=2,tp=4        # new groups of each dimension
     commbench init --op new_group,all_reduce --iters 30
-    commbench init --ranks 2,64 --dry-run             what would be measured
+    commbench init --ranks 2,64 --dry-run  # what would be measured
     """
     from commbench.answers.show.start_up import VIEW, StartUps
 
@@ -80,11 +80,11 @@ def pairs(context: typer.Context, **_: object) -> None:
 
     \b
     commbench pairs --nproc-per-node 8
-    commbench pairs --nproc-per-node 8 --quick           some of the rounds
-    commbench pairs --sizes 64M                          fast links: NVLink
+    commbench pairs --nproc-per-node 8 --quick  # some of the rounds
+    commbench pairs --sizes 64M                 # fast links: NVLink
     commbench pairs --groups 0-28:4 --nproc-per-node 32  one rank of each 4
-    commbench pairs --pairs 0-5+1-7                      these pairs only
-    commbench pairs --pairs 0-5,5-0                      one pair, both directions
+    commbench pairs --pairs 0-5+1-7             # these pairs only
+    commbench pairs --pairs 0-5,5-0             # one pair, both directions
     """
     is_quick = context.params.pop("quick")
     _carry_out(measuring.pairs_options(is_quick=is_quick, **given_options(context)))
@@ -98,11 +98,11 @@ def replay(context: typer.Context, **_: object) -> None:
     result is compared with the trace. It is an ordinary run, and all commands read it.
 
     \b
-    commbench workload import traces/ -o step.json   the step of your trace
-    commbench replay step.json                       on as many ranks
+    commbench workload import traces/ -o step.json  # the step of your trace
+    commbench replay step.json                      # on as many ranks
     commbench replay step.json --variant calls,gaps,bucket:50M
     commbench replay step.json --fit shrink --nproc-per-node 2
-    commbench replay step.json --peak 400Gbit/s      what the network allows
+    commbench replay step.json --peak 400Gbit/s     # what the network allows
     """
     _carry_out(measuring.replay_options(**given_options(context)))
 
@@ -205,7 +205,7 @@ def sweep(
     \b
     commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G
     commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
-    commbench sweep --vary python=old,new --sizes 1K-1M   two environments
+    commbench sweep --vary python=old,new --sizes 1K-1M   # two environments
     commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
     commbench sweep --resume results/20261121-120000-sweep
     """
@@ -272,7 +272,7 @@ def smoke(show: Show, **given: Any) -> None:
     \b
     commbench smoke
     commbench smoke --nproc-per-node 4 --junit report.xml
-    commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
+    commbench smoke --mesh dp=2,tp=2                # groups of ranks, on 4 ranks
     """
     result = api.smoke(**given, notify=print_status)
     show(result)
@@ -289,8 +289,8 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     to be drained. 7: too few otherwise.
 
     \b
-    commbench preflight --need 60 -o checked     in Slurm's salloc or sbatch
-    commbench preflight --hosts hosts.txt        over ssh
+    commbench preflight --need 60 -o checked  # in Slurm's salloc or sbatch
+    commbench preflight --hosts hosts.txt     # over ssh
     commbench preflight --hosts a,b --start 'ssh -p 2222 {host}' -- --backend nccl
     """
     words = context.args

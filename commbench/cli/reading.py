@@ -39,7 +39,7 @@ def show(
 
     \b
     commbench show
-    commbench show mine --peak nvlink4                  the newest of that label
+    commbench show mine --peak nvlink4                # the newest of that label
     commbench show results/20261121-120000-all_reduce --warnings
     commbench show mine --groups
     commbench show results/20261121-120000-sweep
@@ -81,10 +81,10 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **given: Any) -
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
-    commbench plot                                   the newest run
-    commbench plot ring tree --output plots          runs under results/, by label
+    commbench plot                                # the newest run
+    commbench plot ring tree --output plots       # runs under results/, by label
     commbench plot results/ring --output ring.svg --peak 12.5GB/s
-    commbench plot results/20261121-120000-sweep     a sweep, as `sweep` draws it
+    commbench plot results/20261121-120000-sweep  # a sweep, as `sweep` draws it
     """
     runs = runs or [str(find_newest())]
     hints = hints_for(runs, **given)
@@ -160,12 +160,12 @@ def report(
     contains everything, also the recorded data, and needs no network. The Markdown is for tickets.
 
     \b
-    commbench report                                     the newest run, as text
+    commbench report                                 # the newest run, as text
     commbench report mine -o report.html
     commbench report before after -o comparison.html
     commbench report new --against old --max-slowdown 10% -o check.html
     commbench report results/20261121-120000-sweep -o sweep.html
-    commbench report before after --format markdown      for a ticket
+    commbench report before after --format markdown  # for a ticket
     """
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
 

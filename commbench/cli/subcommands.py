@@ -30,7 +30,7 @@ def history_add(runs: list[str], **given: Any) -> None:
     \b
     commbench history add results
     commbench history add mine
-    commbench history add mine --node cluster-a        where its nodes change
+    commbench history add mine --node cluster-a      # where its nodes change
     """
     from commbench.answers.history.store import KNOWN
 
@@ -59,8 +59,8 @@ def history_show(show: Show, format: str | None, output: Path | None, **given: A
     \b
     commbench history show
     commbench history show --op all_reduce --size 1M,4M --node node1
-    commbench history show -o history.html              with pictures over time
-    commbench history show -o history.png               only the picture
+    commbench history show -o history.html  # with pictures over time
+    commbench history show -o history.png   # only the picture
     """
     from commbench.views.draw import is_drawn
 
@@ -100,8 +100,8 @@ def history_forget(runs: list[str], **given: Any) -> None:
     """Remove runs from the history, such as those of a trial. Run folders stay.
 
     \b
-    commbench history forget 17 18   numbers of `commbench history list`
-    commbench history forget trial   all runs of this label
+    commbench history forget 17 18  # numbers of `commbench history list`
+    commbench history forget trial  # all runs of this label
     commbench history forget --node node7
     """
     found = api.history.forget(*runs, **given)
