@@ -45,13 +45,13 @@ def commbench(
     Start with the first two of these:
 
     \b
-    commbench smoke                              # does every collective work here?
+    commbench smoke                              # does every collective work?
     commbench run --op all_reduce --sizes 1K-1M  # measure: table, CSV and plots
     commbench run --op all --dry-run             # print what would be measured
     commbench show                               # the table of the newest run
     commbench compare RUN OTHER                  # which is faster, by how much
     commbench sweep --vary cpu-mode=quiet,plain  # which setting is fastest
-    commbench doctor                             # what disturbs measurements here?
+    commbench doctor                             # what disturbs measurements?
     """
     if version:
         print_result(f"commbench {__version__}")

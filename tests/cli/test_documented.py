@@ -24,7 +24,7 @@ PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in NAMES]
 DOCUMENTED = re.compile(r"^ {4}(?:- run: )?(commbench (?:compare|check|export|job) .*)$", re.M)
 ALL_LINES = {line for page in PAGES for line in DOCUMENTED.findall(page)}
 JOBS = sorted(line for line in ALL_LINES if line.startswith("commbench job "))
-LINES = sorted(ALL_LINES - {*JOBS})
+LINES = sorted(line for line in ALL_LINES - {*JOBS} if "$" not in line)
 
 
 EVERYWHERE = "".join(p.read_text("utf-8") for p in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
