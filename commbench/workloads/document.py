@@ -4,6 +4,7 @@ step, the overlap, who waits for whom, and what is not known."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -131,7 +132,9 @@ def _answer(workload: Workload, analysis: TraceAnalysis | None) -> Iterator[str]
         part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
         yield f"The largest part of the data is {most}: {part} of a rank in {of}."
     elif analysis and (overlap := analysis.overlap):
-        share = f" ({format_share(overlap.communication_s / step.time_s)})" if step.time_s else ""
+        # Both are medians of few steps: where the part is over 1, these differ too much for one.
+        of_step = overlap.communication_s / step.time_s if step.time_s else inf
+        share = f" ({format_share(of_step)})" if of_step <= 1 else ""
         part = "the largest part" if rows[1:] else "all of it"
         what = f"Communication takes {format_time(overlap.communication_s)}{share} of {took}"
         yield f"{what}, {part} {most}."
