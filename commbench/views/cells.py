@@ -227,12 +227,9 @@ RATIO_WITH_INTERVAL = Unit(_ratio_cell)
 
 
 def judged(columns: Iterable[Column], tolerance: float) -> list[Column]:
-    """Columns whose ratios are judged with a tolerance (stats.decide)."""
-    ratios = (RATIO, RATIO_INTERVAL)
-    return [
-        each._replace(unit=each.unit.beside(1 + tolerance)) if each.unit in ratios else each
-        for each in columns
-    ]
+    """Columns whose intervals of ratios are judged with a tolerance (stats.decide)."""
+    unit = RATIO_INTERVAL.beside(1 + tolerance)
+    return [each._replace(unit=unit) if each.unit == RATIO_INTERVAL else each for each in columns]
 
 
 LEAST_FACTOR = Unit(

@@ -96,6 +96,8 @@ class AdviceReport(Result, view="answers.advise.document", rows="advice"):
 
     runs: tuple[str, ...]
     """Their names."""
+    sources: tuple[str, ...]
+    """What a command names them by."""
     question: Question
     advice: tuple[Advice, ...]
     missing: tuple[Missing, ...]
@@ -117,7 +119,8 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
     modes = commands.group_modes(groups)
-    groups.sort(key=lambda each: each.header.plan.cpu_mode not in {m.fastest_mode for m in modes})
+    fastest = {each.fastest_mode for each in modes}
+    groups.sort(key=lambda each: (each.has_waited, each.header.plan.cpu_mode not in fastest))
     advised = [(each, [*_advise(each, question)]) for each in groups]
     advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
     for measured, own in advised:
@@ -131,9 +134,10 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     # Of what several groups lack, that of the first one counts, which has the fastest mode.
     missing = (each for each in reversed(found) if isinstance(each, Missing))
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
-    names = tuple(dict.fromkeys(run.name for run in runs))
+    names, sources = dict.fromkeys(run.name for run in runs), map(commands.source_of, runs)
     return AdviceReport(
-        names, question, advice, tuple(reversed(lacking.values())),
+        tuple(names), tuple(dict.fromkeys(sources)), question,
+        advice, tuple(reversed(lacking.values())),
         tuple(find_warnings(rows, name_runs)),
         find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_answer(rows)),

@@ -65,7 +65,7 @@ def _then(report: AdviceReport) -> list[doc.Block]:
     asked = [each.command for each in report.missing if each.is_asked]
     commands = [*chain(*(each.measure for each in report.advice)), *asked]
     names = [quote(match[1]) for each in commands for match in LABEL.finditer(each)]
-    runs = dict.fromkeys([*map(quote, report.runs), *names])
+    runs = dict.fromkeys([*map(quote, report.sources), *names])
     line = " ".join(["commbench advise", *runs, report.question.options]).strip()
     return _code("Then, from all these runs:", [line]) if names else []
 

@@ -65,6 +65,11 @@ class Measured(NamedTuple):
         return self.results[0].rows
 
     @property
+    def has_waited(self) -> bool:
+        """Whether ranks waited for a core in most of these rows."""
+        return 2 * sum(has_waited(row.queued_share) for row in self.rows) > len(self.rows)
+
+    @property
     def who(self) -> str:
         """`8 nccl ranks on 2 nodes`; with the names of the runs, where others have as many."""
         plan = self.header.plan
@@ -288,8 +293,7 @@ def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tupl
     if has_waited:
         return ("the same on an idle host, or in another CPU mode (`commbench doctor`)",)
     run = measured.results[0].run
-    sweep = run and find_sweep(str(Path(run.path).parent))
-    if run and sweep:
+    if run and (sweep := find_sweep(str(Path(run.path).parent))):
         rounds = max(FEW_LAUNCHES, *(2 * len(row.launch_medians) for row in measured.rows))
         return (f"commbench sweep --resume {quote(str(sweep))} --rounds {rounds}",)
     return (f"the same run with {more_precisely(measured.header)}",)
@@ -318,6 +322,11 @@ def _label(options: str) -> str:
     first, value, *_ = *options.removeprefix("--vary").split(), "", ""
     name = first.partition("=")[0].removeprefix("--") or "wide"
     return f"{name}-{value}" if value.isalnum() else name
+
+
+def source_of(run: Run) -> str:
+    """How a command names a run: by its name, or the folder of its sweep."""
+    return str(find_sweep(str(Path(run.path).parent)) or run.name)
 
 
 LABEL = re.compile(r" --label (\S+)")

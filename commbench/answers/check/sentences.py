@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from math import inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.load import distinct_names
@@ -14,7 +14,7 @@ from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history.baseline import earlier_runs
 from commbench.output.text import span
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
 from commbench.units import format_count
 from commbench.views import cells
 
@@ -24,7 +24,7 @@ WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "ca
 """The outcomes of rules, in the order in which they are shown."""
 _SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
-_TOGETHER = "only together with its range"
+_TOGETHER = "together with their range"
 """How a row fails that is beyond the limit by itself and with its range."""
 
 
@@ -164,6 +164,13 @@ def finding(check: RowCheck) -> str:
     return f"{found}, with its range{of_range}" if check.reason == WITH_RANGE else found
 
 
+def _most_excess(check: RowCheck) -> float:
+    """How many times the limit the end of the interval is that is closest to it, or beyond."""
+    limit = check.rule.limit
+    low, high = check.estimate.ends if check.estimate else (inf, inf)
+    return limit.excess(check.rule.value, Estimate(low if limit.is_least else high))
+
+
 def rule_notes(result: RuleResult) -> list[str]:
     """Sentences about a rule: what its hardware says, what decided without an interval, and the row
     that is closest to the limit where it passes."""
@@ -173,6 +180,6 @@ def rule_notes(result: RuleResult) -> list[str]:
         found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
     if result.outcome == PASS:
         timed = (check for check in result.checks if check.estimate)
-        closest = max(timed, key=attrgetter("excess"))
+        closest = max(timed, key=_most_excess)
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
     return found

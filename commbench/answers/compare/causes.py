@@ -4,8 +4,9 @@ clearer."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import ceil, exp, floor, inf, log, sqrt
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from math import ceil, exp, floor, log, sqrt
 
 from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
@@ -217,11 +218,7 @@ def clearer(
         is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)
         surer = "; surer in turns, as `commbench sweep` measures" * is_surer
         return f"{options.clearer(found.b.header or found.a.header)}{surer}."
-    more = options.write_options(found.b.header, launches=number)
-    # A sweep takes turns by itself, with one command.
-    commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
-    how = " in turns" if len(commands) == 1 else ", one after the other"
-    how = f"continue both{how}: {', then '.join(commands)}."
+    how = _continue(found, number)
     if limit is None:
         firsts = [next(filter(each.covers, found.rows)) for each in unsure]
         shown = [each.foresee(row, number) for each, row in zip(unsure, firsts, strict=True)]
@@ -239,7 +236,7 @@ def clearer(
     word = _word(found)
     if text := _soon_left_out(found, number, word):
         return f"{text}: {how}"
-    if decision := _of_limit(limit, known, number, word, how):
+    if decision := _of_limit(limit, known, number, word, partial(_continue, found)):
         turn_by_turn = "" if found.are_in_turns else "in turns, as `commbench sweep` does, or "
         mode = f", or with {options.REALTIME}" * all(map(options.may_use_realtime, headers))
         again = f"{turn_by_turn}on a quiet host (`commbench doctor`){mode}"
@@ -252,6 +249,16 @@ def clearer(
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
     return f"More {host.SEVERAL[word]} decide this limit. {then}: {how}"
+
+
+def _continue(found: Comparison, number: int) -> str:
+    """What continues both runs, up to so many launches: a sweep takes turns by itself, with one
+    command."""
+    more = options.write_options(found.b.header, launches=number)
+    runs = found.a, found.b
+    commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
+    how = " in turns" if len(commands) == 1 else ", one after the other"
+    return f"continue both{how}: {', then '.join(commands)}."
 
 
 def _soon_left_out(found: Comparison, number: int, word: str) -> str:
@@ -297,28 +304,26 @@ def _foresee_row(
     return value, low, min(high, now[1], max(value, together.ends[1]))
 
 
-NEAR = 1.05
-"""A limit is near to being decided by figures so many times as large."""
-
-
 def _of_limit(
-    limit: float, found: Sequence[tuple[float, float, float]], number: int, word: str, how: str
-) -> str:
+    limit: float, found: Sequence[tuple[float, float, float]], number: int, word: str,
+    how: Callable[[int], str],
+) -> str:  # fmt: skip
     """Which limits some rows of _foresee_row decide with so many launches or rounds (`word` is for
-    one), and `how` to try it if this one nearly is among them; empty where it is."""
+    one), and `how` to make as many as decide this one; empty where these do."""
     values, lows, highs = map(max, zip(*found, strict=True))
     if lows > 1 + limit or highs <= 1 + limit:
         return ""
     fails, passes = floor(100 * (lows - 1)), ceil(100 * (highs - 1))
     limits = f"fail a limit below {fails} %, and " if fails > 0 else ""
     worst = " in the worst row" * (len(found) > 1)
-    is_near = NEAR * lows > 1 + limit or highs < NEAR * (1 + limit)
-    more, words = f" To try it, {how}" * is_near, host.SEVERAL[word]
+    words = host.SEVERAL[word]
     # An interval is as wide as the square root of this number is small.
     gap = log((1 + limit) / values)
     half = log(highs / values) if gap > 0 else log(values / lows)
-    needed = ceil(number * (half / gap) ** 2) if abs(gap) * sqrt(MOST_LAUNCHES) > half else inf
-    would = f"; about {needed} would" if needed <= MOST_LAUNCHES else ""
+    would = more = ""
+    if abs(gap) * sqrt(MOST_LAUNCHES / number) >= half:
+        needed = ceil(number * (half / gap) ** 2)
+        would, more = f"; about {needed} would", f" To try it, {how(needed)}"
     return (
         f"{number} {words} would hardly decide this limit{would}. If they differ as these do, and "
         f"B/A stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{more}"

@@ -58,8 +58,8 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
     if best:
         if best.stalled_share is not None:
             stalled = f"; {format_share(best.stalled_share)} of them are interrupted"
-        takes = best.takes("plain")
-        yield f"Best of {len(modes)} CPU modes: {best.mode}. Small calls take {takes}{stalled}."
+        takes, name = best.takes("plain"), f"--cpu-mode {best.mode}"
+        yield f"Best of {len(modes)} CPU modes: {name}. Small calls take {takes}{stalled}."
         told = {"quiet_slower", "quiet_undecided"} & {found.name for found in report.findings}
         if (quiet := next(iter(report.quiet), None)) and quiet.verdict == UNDECIDED and not told:
             yield f"With quiet, the default, they take {quiet.takes(best.mode)}: undecided."

@@ -70,6 +70,12 @@ def _mark(row: ResultRow) -> str:
     return "*" if has_waited(row.queued_share) else ""
 
 
+def _counts(row: ResultRow) -> bool:
+    """Whether the figures of a row count: its ranks did not wait for a core, and it was not cut off
+    with fewer samples than asked."""
+    return not _mark(row) and row.stop_reason != CUT_OFF
+
+
 def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, ...]:
     """The columns of rows; with a peak, one has the fraction of it that the bandwidth reached."""
 
@@ -145,7 +151,7 @@ def summarise_kinds(kinds: Kinds) -> list[Kind]:
     found = []
     for title, rows in kinds.items():
         right = [row for row in rows if row.time and row.measurement.status == OK]
-        counted = [row for row in right if not _mark(row)]
+        counted = [row for row in right if _counts(row)]
         mark = "" if counted else max(map(_mark, rows))
         found.append(Kind(titles[title], rows, summarise_curve(counted or right), mark))
     return found
@@ -182,10 +188,9 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
 
 
 def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
-    """The row of the highest bus bandwidth; those whose ranks waited for a core do not count, nor
-    those with wrong results."""
+    """The row of the highest bus bandwidth; of those that count, with right results."""
     right = (row for row in rows if row.busbw and row.measurement.status == OK)
-    known = (row for row in right if not has_waited(row.queued_share))
+    known = filter(_counts, right)
     return max(known, key=lambda row: row.busbw or 0.0, default=None)
 
 
