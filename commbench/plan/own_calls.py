@@ -176,10 +176,8 @@ def load(own: OwnCall) -> Any:
     """The class or object of a call, as this process imports it. UnavailableError where its code is
     not that of the plan."""
     if describe(own.source) != own:
-        raise UnavailableError(
-            f"the call {own.name} ({own.source}) is not the one of the plan: its code has changed",
-            "start a new run, or restore the file",
-        )
+        why = f"the call {own.name} ({own.source}) is not the one of the plan: its code has changed"
+        raise UnavailableError(why, "start a new run, or restore the file")
     return _find(own.source)
 
 

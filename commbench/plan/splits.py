@@ -160,18 +160,16 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
             content = file.read(MOST_SPLIT_RANKS * MOST_SPLIT_RANKS * 16)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RecordsError(
-            f"cannot read the matrix {path}: {reason}", "give a CSV file with a line per sender"
-        ) from None
+        what = f"cannot read the matrix {path}: {reason}"
+        raise RecordsError(what, "give a CSV file with a line per sender") from None
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
     rows = {at: row for at, row in enumerate(lines, 1) if row and not row[0].startswith("#")}
     hint = "it needs n lines of n whole numbers from 0, and one of them above 0"
     for at, row in rows.items():
         is_row = all(re.fullmatch(r"\d{1,12}", cell) for cell in row)
         if not is_row or len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
-            raise UsageError(
-                f"{path} is no square matrix of whole numbers: see its line {at}", hint
-            )
+            what = f"{path} is no square matrix of whole numbers: see its line {at}"
+            raise UsageError(what, hint)
     matrix = tuple(int(cell) for row in rows.values() for cell in row)
     if not any(matrix):
         raise UsageError(f"{path} is no matrix: it has no number above 0", hint)

@@ -39,10 +39,8 @@ def prepare_replay(
     fitted, changes = _fit(_with_used_groups(complete), ranks or workload.world_size, fit)
     if not fitted.calls():
         why = f": {'; '.join(completions)}" if completions else ""
-        raise UsageError(
-            f"{workload.name} has no call that can be replayed{why}",
-            "`commbench workload show` prints what is known of its calls",
-        )
+        hint = "`commbench workload show` prints what is known of its calls"
+        raise UsageError(f"{workload.name} has no call that can be replayed{why}", hint)
     fitted = _with_used_groups(fitted)
     for name, found in fitted.groups.items():
         if any(tuple(sorted(group)) != group for group in found):

@@ -327,10 +327,8 @@ class RowCollector:
         """
         rows = join_numbers("row", self._wrong_bandwidths)
         if hinted and self._precise.count(False) * 2 > len(self._precise):
-            raise UsageError(
-                f"the bus bandwidths in {self.source.path} are not those of {hinted} ({rows})",
-                "check --op and --ranks",
-            )
+            what = f"the bus bandwidths in {self.source.path} are not those of {hinted} ({rows})"
+            raise UsageError(what, "check --op and --ranks")
         if wrong := len(self._wrong_bandwidths):
             why = "the printed bandwidth does not follow from size and time"
             self.note(f"in {format_count(wrong, 'row')} {why} ({rows})", is_fault=True)
@@ -346,10 +344,8 @@ class RowCollector:
             for option, why in self._mismatches.items():
                 raise UsageError(f"{self.source.path} {why}", f"leave out {option}")
             why = next((f": {text}" for text, reason in notes.items() if text != reason), "")
-            raise RecordsError(
-                f"{self.source.path} has no result that can be read{why}",
-                "give the whole output of the tool, with rows of an operation of `commbench ops`",
-            )
+            hint = "give the whole output of the tool, with rows of an operation of `commbench ops`"
+            raise RecordsError(f"{self.source.path} has no result that can be read{why}", hint)
 
         def complete(case: Case) -> Case:
             return case._replace(timing=case.timing or timing, buffers=buffers)

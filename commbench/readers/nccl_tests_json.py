@@ -63,14 +63,11 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         results = enumerate(_get(document, "results", []), start=1)
         _add_notes(document, table, is_whole, collector)
     except LeftOut as left_out:
-        raise RecordsError(
-            f"{source.path} cannot be imported: {left_out.reason}",
-            "give a file of another operation",
-        ) from None
+        hint = "give a file of another operation"
+        raise RecordsError(f"{source.path} cannot be imported: {left_out.reason}", hint) from None
     except ValueError as error:
-        raise RecordsError(
-            f"{source.path}, its beginning, is damaged: {error!s:.200}", "repair or remove it"
-        ) from None
+        why = f"{source.path}, its beginning, is damaged: {error!s:.200}"
+        raise RecordsError(why, "repair or remove it") from None
     collector.read_rows(
         ((Line(number, ""), result) for number, result in results),
         lambda line, result: _add(table, collector, line.number, result),

@@ -359,10 +359,8 @@ def _parse(
     if type(version) is not int or version < 1:
         raise _damaged(journal, number, f"its schema is {brief(version)}: it is no header")
     if version > SCHEMA:
-        raise RecordsError(
-            f"{journal} was written by a newer commbench: its schema is {brief(version)}",
-            f"this one reads schemas up to {SCHEMA}; upgrade commbench",
-        )
+        why = f"{journal} was written by a newer commbench: its schema is {brief(version)}"
+        raise RecordsError(why, f"this one reads schemas up to {SCHEMA}; upgrade commbench")
     return version, schema.upgraded(values, version)
 
 
