@@ -146,10 +146,9 @@ def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> s
         return None
     common = [device for device in served[0] if all(device in devices for devices in served)]
     if not common:
-        raise UsageError(
-            f"the backends {', '.join(backends)} serve no device in common",
-            "; ".join(f"{b} serves {', '.join(d)}" for b, d in zip(backends, served, strict=True)),
-        )
+        each = zip(backends, served, strict=True)
+        hint = "; ".join(f"{backend} serves {', '.join(devices)}" for backend, devices in each)
+        raise UsageError(f"the backends {', '.join(backends)} serve no device in common", hint)
     return common[0]
 
 

@@ -87,10 +87,8 @@ def _make_rank_context(
     rank = _parse_number(environment, launcher.rank)
     world_size = _parse_number(environment, launcher.world_size)
     if not 0 <= rank < world_size:
-        raise _variable_error(
-            f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}",
-            launcher.name,
-        )
+        why = f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}"
+        raise _variable_error(why, launcher.name)
     local_world_size = _find_local_world_size(environment, launcher)
     local_rank = _parse_number(environment, launcher.local_rank, default=rank % local_world_size)
     if not 0 <= local_rank < local_world_size <= world_size:

@@ -247,10 +247,9 @@ def _mesh_sets(mesh: _Mesh, ranks: int) -> tuple[GroupSet, ...]:
     given, preset, text = mesh.given, mesh.preset, mesh.layout.mesh
     dense = _fill_rest(mesh.dense, ranks, text)
     if prod(dense.values()) != ranks:
-        raise UsageError(
-            f"--mesh {text} has {prod(dense.values())} ranks, and there are {ranks}",
-            "leave out --nproc-per-node, or write -1 for one size: it takes the rest",
-        )
+        why = f"--mesh {text} has {prod(dense.values())} ranks, and there are {ranks}"
+        hint = "leave out --nproc-per-node, or write -1 for one size: it takes the rest"
+        raise UsageError(why, hint)
     views = [dense]
     for names in mesh.others if any(name in given for name in _EXPERT) else ():
         usual = {name: dense.get(preset.defaults.get(name, ""), 1) for name in names}
@@ -338,11 +337,9 @@ def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
             ranks += range(first, last + 1, int(found[3] or 1))
         group = tuple(sorted(ranks))
         if len(set(group)) < len(group) or group in groups:
-            raise UsageError(
-                f"--groups: {part.strip()} "
-                + ("is there twice" if group in groups else "has a rank twice"),
-                "name each once; groups may overlap",
-            )
+            trouble = "is there twice" if group in groups else "has a rank twice"
+            hint = "name each once; groups may overlap"
+            raise UsageError(f"--groups: {part.strip()} {trouble}", hint)
         groups[group] = None
     return tuple(groups)
 

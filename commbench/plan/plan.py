@@ -257,9 +257,8 @@ class Plan:
         fewest = min(len(group) for found in self.group_sets for group in found.groups)
         if self.root >= fewest and self.root:
             what = "" if self.layout.is_empty else " of the smallest group, within which it counts"
-            raise value_error(
-                "root", f"{self.root} is not a rank of {fewest}", f"ranks{what}: 0 to {fewest - 1}"
-            )
+            hint = f"ranks{what}: 0 to {fewest - 1}"
+            raise value_error("root", f"{self.root} is not a rank of {fewest}", hint)
         known = BACKENDS.get(self.backend)
         if known and self.device and self.device not in known.devices:
             hint = f"{self.backend} supports: {', '.join(known.devices)}"

@@ -117,18 +117,17 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
     kind = KINDS[name]
     value = _OPTIONAL_VALUES.get(name, 0.0)
     if kind.value and (numbers or name not in _OPTIONAL_VALUES):
-        number, is_whole = numbers.pop(0) if numbers else "", kind.value == "STEP"
-        value = _parse_number(text, number, kind.value, kind.largest, is_whole)
-    seed = (
-        int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED, True)) if numbers else None
-    )
+        number = numbers.pop(0) if numbers else ""
+        value = _parse_number(text, number, kind.value, kind.largest)
+    seed = int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED)) if numbers else None
     if numbers:
         hint = f"write {_form(name)}, or with a seed at its end"
         raise wrong_value(text, "has too many numbers", hint, "imbalance")
     return name, value, seed
 
 
-def _parse_number(text: str, number: str, what: str, largest: float, is_whole: bool) -> float:
+def _parse_number(text: str, number: str, what: str, largest: float) -> float:
+    is_whole = what in ("STEP", "seed")
     wrong = f"has no valid {what}" if number else f"lacks its number {what}"
     if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
         return float(number)

@@ -44,10 +44,9 @@ def prepare_replay(
     fitted = _with_used_groups(fitted)
     for name, found in fitted.groups.items():
         if any(tuple(sorted(group)) != group for group in found):
-            raise UsageError(
-                f"a group of {name} has its ranks in another order than ascending",
-                "torch.distributed numbers the ranks of a group in ascending order",
-            )
+            why = f"a group of {name} has its ranks in another order than ascending"
+            hint = "torch.distributed numbers the ranks of a group in ascending order"
+            raise UsageError(why, hint)
     for step in fitted.steps:
         match_calls(fitted, step)
     return fitted, (*completions, *changes)

@@ -263,9 +263,8 @@ class RowCollector:
         times = {n: parse_seconds(row[n]) for n in ReportedTiming._fields if n in row}
         samples_s = [parse_seconds(sample) for sample in samples]
         if size_bytes > LARGEST_SIZE:
-            raise ValueError(
-                f"size {size_bytes // blocks} on each of {blocks} ranks is out of range"
-            )
+            block_bytes = size_bytes // blocks
+            raise ValueError(f"size {block_bytes} on each of {blocks} ranks is out of range")
         if dtype and not count:
             tiny = f"less than one {dtype} per rank"
             self.leave_out(tiny if size_bytes else "nothing was moved (size 0)", line)

@@ -116,10 +116,9 @@ def _read_table(document: dict[str, Any], source: SourceText) -> NcclTestsTable:
     """What a document says of its run; ValueError where it is damaged, RecordsError if newer."""
     version = _get_whole(document, "version")
     if version is not None and version > _NEWEST:
-        raise RecordsError(
-            f"{source.path} was written by a newer nccl-tests: its version is {version}",
-            f"this commbench reads up to {_NEWEST}; the text output may be readable",
-        )
+        why = f"{source.path} was written by a newer nccl-tests: its version is {version}"
+        hint = f"this commbench reads up to {_NEWEST}; the text output may be readable"
+        raise RecordsError(why, hint)
     config = _get(document, "config", {})
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
     programs = nccl_tests.find_programs(PurePath((arguments or [""])[0]).name)

@@ -251,11 +251,8 @@ class CallOptions:
         """What is given about groups of ranks. UsageError for --concurrency without any."""
         found = Layout(*(getattr(self, name) for name in Layout._fields))
         if found.is_empty and self.concurrency in (ALONE, BOTH):
-            raise UsageError(
-                f"--concurrency {self.concurrency} has no effect without --mesh, --groups or "
-                "--group-size",
-                MESH_HINT,
-            )
+            trouble = "has no effect without --mesh, --groups or --group-size"
+            raise UsageError(f"--concurrency {self.concurrency} {trouble}", MESH_HINT)
         return found
 
 

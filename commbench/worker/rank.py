@@ -293,10 +293,9 @@ def _on_group(group: Any, meeting: Meeting, plan: Plan, device: Device) -> Itera
     except CommbenchError:
         raise
     except (RuntimeError, OSError, own_calls.CallError) as error:
-        raise RankError(
-            f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
-            "read the errors of the other ranks, and check that all of them called measure()",
-        ) from error
+        why = f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}"
+        hint = "read the errors of the other ranks, and check that all of them called measure()"
+        raise RankError(why, hint) from error
     finally:
         del control
         device.release_graphs()
