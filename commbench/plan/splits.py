@@ -285,9 +285,7 @@ def find_load(case: Case) -> Load:
     """The load of the ranks of a case with unequal blocks."""
     counts = [case.block_counts(rank) for rank in range(case.ranks)]
     totals = [[sum(own) for own in direction] for direction in zip(*counts, strict=True)]
-    links = [
-        max(_crossing(own, rank, case.ranks) for own in counts[rank]) for rank in range(case.ranks)
-    ]
+    links = [max(_crossing(own, r, case.ranks) for own in both) for r, both in enumerate(counts)]
     size, worst = case.count * case.ranks, max(links)
     means = [sum(direction) / case.ranks for direction in totals]
     sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))
