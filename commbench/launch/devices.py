@@ -146,10 +146,9 @@ def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> s
         return None
     common = [device for device in served[0] if all(device in devices for devices in served)]
     if not common:
-        raise UsageError(
-            f"the backends {', '.join(backends)} serve no device in common",
-            "; ".join(f"{b} serves {', '.join(d)}" for b, d in zip(backends, served, strict=True)),
-        )
+        each = zip(backends, served, strict=True)
+        hint = "; ".join(f"{backend} serves {', '.join(devices)}" for backend, devices in each)
+        raise UsageError(f"the backends {', '.join(backends)} serve no device in common", hint)
     return common[0]
 
 
@@ -173,9 +172,8 @@ def choose_target(
         hint += f"; for {backend} install a torch that is built with it" * (backend in BACKENDS)
         raise UnavailableError(f"this torch has no backend {backend!r}", hint)
     if device and device not in capabilities.devices:
-        raise UnavailableError(
-            f"there is no device {device!r} here", f"there are: {', '.join(capabilities.devices)}"
-        )
+        what = f"there is no device {device!r} here"
+        raise UnavailableError(what, f"there are: {', '.join(capabilities.devices)}")
     own_ranks = ranks_per_node if is_external else None
     chosen_device, why = _choose_device(capabilities, device, backend, own_ranks, nodes)
     chosen_backend = backend or _choose_backend(capabilities, chosen_device)
@@ -197,10 +195,8 @@ def _choose_device(
         served = capabilities.devices_of(backend)
         if not served:
             devices = " or ".join(capabilities.served_by(backend))
-            raise UnavailableError(
-                f"backend {backend} needs a {devices} device, and there is none here",
-                "use --backend gloo, which runs on the CPU",
-            )
+            why = f"backend {backend} needs a {devices} device, and there is none here"
+            raise UnavailableError(why, "use --backend gloo, which runs on the CPU")
         return served[0], "the backend's device"
     accelerators = {kind: n for kind, n in capabilities.devices.items() if kind != "cpu"}
     for kind, number in accelerators.items():
@@ -221,7 +217,5 @@ def _choose_backend(capabilities: Capabilities, device: str) -> str:
     for backend in BACKENDS.values():
         if backend.devices[0] == device and backend.name in capabilities.backends:
             return backend.name
-    raise UnavailableError(
-        f"this torch has no backend for {device}",
-        f"it has: {capabilities.backends_text}; --device cpu measures with gloo",
-    )
+    hint = f"it has: {capabilities.backends_text}; --device cpu measures with gloo"
+    raise UnavailableError(f"this torch has no backend for {device}", hint)

@@ -133,10 +133,9 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> supervisor.LaunchOutcome
             handlers = dict.fromkeys(errors.INTERRUPTIONS, signal.SIG_IGN)
         return supervisor.LaunchOutcome(error.with_traceback(None))
     except (RuntimeError, OSError, TimeoutError) as error:
-        not_started = errors.UnavailableError(
-            f"the ranks could not be started: {errors.first_line(error)}",
-            "with several nodes, check --master-addr and --master-port on each node",
-        )
+        why = f"the ranks could not be started: {errors.first_line(error)}"
+        hint = "with several nodes, check --master-addr and --master-port on each node"
+        not_started = errors.UnavailableError(why, hint)
         not_started.__cause__ = error
         # Not raised: other nodes may already be waiting.
         return supervisor.LaunchOutcome(not_started)

@@ -125,9 +125,8 @@ def _ask(words: list[str]) -> str:
             words, check=True, capture_output=True, text=True, timeout=_LONGEST_QUERY_S
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(
-            f"`{shlex.join(words)}` failed: {error}", "name the hosts: --hosts node1,node2"
-        ) from None
+        hint = "name the hosts: --hosts node1,node2"
+        raise UnavailableError(f"`{shlex.join(words)}` failed: {error}", hint) from None
 
 
 class HostRun(NamedTuple):
@@ -210,10 +209,8 @@ class _Running:
                     process.stdin.flush()
         except OSError as error:
             self.stop()
-            raise UnavailableError(
-                f"cannot start {shlex.split(starter.command)[0]}: {error.strerror}",
-                "install it, or choose another with --start",
-            ) from None
+            why = f"cannot start {shlex.split(starter.command)[0]}: {error.strerror}"
+            raise UnavailableError(why, "install it, or choose another with --start") from None
 
     def look(self) -> Outcome | None:
         """How it ended; None while it goes on. At its limit it is stopped."""

@@ -87,10 +87,8 @@ def _make_rank_context(
     rank = _parse_number(environment, launcher.rank)
     world_size = _parse_number(environment, launcher.world_size)
     if not 0 <= rank < world_size:
-        raise _variable_error(
-            f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}",
-            launcher.name,
-        )
+        why = f"{launcher.rank}={rank} is not a rank of {launcher.world_size}={world_size}"
+        raise _variable_error(why, launcher.name)
     local_world_size = _find_local_world_size(environment, launcher)
     local_rank = _parse_number(environment, launcher.local_rank, default=rank % local_world_size)
     if not 0 <= local_rank < local_world_size <= world_size:
@@ -113,10 +111,8 @@ def _find_init_method(
     address = address or environment.get("MASTER_ADDR") or hosts.split(",")[0]
     address = address or ("127.0.0.1" if is_one_host else "")
     if not address:
-        raise UnavailableError(
-            f"{launcher.name} does not say on which host rank 0 is",
-            "give the host of rank 0: --master-addr HOST (and --master-port PORT)",
-        )
+        hint = "give the host of rank 0: --master-addr HOST (and --master-port PORT)"
+        raise UnavailableError(f"{launcher.name} does not say on which host rank 0 is", hint)
     if port is None:
         # Equal in all ranks of a job, and rarely equal in two jobs on one host.
         job = environment.get(launcher.job, "") + environment.get("SLURM_STEP_ID", "")
@@ -156,10 +152,8 @@ def describe_failure(error: Exception, rank: int) -> CommbenchError:
     that failed, since another rank or the network is gone."""
     if isinstance(error, CommbenchError):
         return error
-    return RankError(
-        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
-        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
-    )
+    hint = "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed"
+    return RankError(f"rank {rank} on {gethostname()} failed: {reason_of(error)}", hint)
 
 
 RAY = "ray"
@@ -217,9 +211,8 @@ def launch_with_torchrun(arguments: list[str], torchrun: list[str]) -> None:
         if process.wait() and (error := read_error(scratch_dir)):
             raise error
         if process.returncode:
-            raise RankError(
-                f"torchrun ended with exit code {process.returncode}", f"its last line: {last_line}"
-            )
+            hint = f"its last line: {last_line}"
+            raise RankError(f"torchrun ended with exit code {process.returncode}", hint)
 
 
 def torchrun_line(nodes: NodeConfig) -> list[str]:

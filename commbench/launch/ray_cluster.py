@@ -156,10 +156,8 @@ def _connected(local_cpus: int = 0, say: Say = lambda _: None) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise UnavailableError(
-            "--launcher ray needs the package ray, which is not installed",
-            "pip install 'commbench[ray]'",
-        ) from None
+        why = "--launcher ray needs the package ray, which is not installed"
+        raise UnavailableError(why, "pip install 'commbench[ray]'") from None
     if ray.is_initialized():
         yield ray
         return
@@ -306,10 +304,8 @@ def _ask(ray: Any, futures: Any) -> Any:
         return ray.get(futures, timeout=ANSWER_S)
     except ray.exceptions.RayError as error:
         *_, reason = filter(str.strip, str(error).splitlines())
-        raise UnavailableError(
-            f"a process of Ray failed: {reason.strip():.300}",
-            "every node needs the same torch and commbench; `ray status` shows what is free",
-        ) from None
+        hint = "every node needs the same torch and commbench; `ray status` shows what is free"
+        raise UnavailableError(f"a process of Ray failed: {reason.strip():.300}", hint) from None
 
 
 def _identify(folder: Path) -> tuple[int, int]:

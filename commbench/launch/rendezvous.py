@@ -160,10 +160,9 @@ class TcpStoreRendezvous(SingleRendezvous):
         try:
             socket.create_connection((self._host, self._port), OWN_PORT_S).close()
         except OSError as error:
-            raise UnavailableError(
-                f"node 0 cannot reach itself at {self._endpoint}: {_os_error_text(error)}",
-                "--master-addr must be the host of node 0, as the other nodes reach it",
-            ) from None
+            why = f"node 0 cannot reach itself at {self._endpoint}: {_os_error_text(error)}"
+            hint = "--master-addr must be the host of node 0, as the other nodes reach it"
+            raise UnavailableError(why, hint) from None
         finally:
             server.close()
 

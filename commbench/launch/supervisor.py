@@ -277,9 +277,11 @@ class NodeExitProtocol:
     def _exchange(self, own: LaunchOutcome) -> None:
         store, cause_s = self._store, self._delays.node_cause_s
         store.set_timeout(timedelta(seconds=cause_s))
-        if own.error and own.is_root_cause:
-            root_cause = to_wire(_for_other_nodes(own.error, self._node))
-            store.compare_set(ROOT_CAUSE, "", json.dumps(root_cause))
+        if (error := own.error) and own.is_root_cause:
+            if isinstance(error, Interrupted):  # for other nodes that is an error of this one
+                why = f"node {self._node} on {socket.gethostname()} was {error.message}"
+                error = RankError(why, error.hint)
+            store.compare_set(ROOT_CAUSE, "", json.dumps(to_wire(error)))
             store.set(ENDS, "")
         if own.error:
             release_exit_barrier(store, self._nodes)
@@ -333,10 +335,3 @@ def _wait_until(condition: Callable[[], object], limit_s: float, poll_s: float =
     deadline = time.monotonic() + limit_s
     while not condition() and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(max(poll_s, POLL_S), left))
-
-
-def _for_other_nodes(error: CommbenchError, node: int) -> CommbenchError:
-    """The error as other nodes print it. For them an interruption of this node is a RankError."""
-    if not isinstance(error, Interrupted):
-        return error
-    return RankError(f"node {node} on {socket.gethostname()} was {error.message}", error.hint)

@@ -223,11 +223,8 @@ def parse_tensors(text: str) -> str:
         return str(int(text))
     name, _, bucket = text.partition(":")
     if name != DDP:
-        raise wrong_value(
-            text, "is neither a number nor a split",
-            "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel",
-            "--tensors",
-        )  # fmt: skip
+        hint = "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel"
+        raise wrong_value(text, "is neither a number nor a split", hint, "--tensors")
     return f"{DDP}:{format_size(parse_size(bucket) if bucket else DDP_BUCKET)}"
 
 

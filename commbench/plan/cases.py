@@ -299,14 +299,12 @@ def find_oversized(
     reasons = {}
     kinds = count_allocations(cases)
     times = f" for {kinds} allocations (--memory default: 1)" if kinds > 1 else ""
+    there = f"{format_about(free)} free on {memory}"
     for case in cases:
         needed = kinds * plan.needed_bytes(case, ranks) if case.status == READY else 0
         if needed > free * (1 - RESERVED):
             pieces = f" for {case.pieces} pieces (--buffers hot: 1)" if case.pieces > 1 else ""
-            reasons[case.index] = (
-                f"{format_about(needed)} needed{pieces}{times}, "
-                f"{format_about(free)} free on {memory}"
-            )
+            reasons[case.index] = f"{format_about(needed)} needed{pieces}{times}, {there}"
     return reasons
 
 

@@ -65,10 +65,8 @@ def _parse_matmul(detail: str) -> str:
     found = re.fullmatch(r"(\d{1,7})x(\d{1,7})x(\d{1,7})", detail)
     numbers = [int(number) for number in found.groups()] if found else []
     if not numbers or not all(1 <= number <= MOST_DIMENSION for number in numbers):
-        raise UsageError(
-            f"--overlap matmul:{detail} has no shape MxNxK",
-            "write matmul:256x256x256; on GPUs also matmul:exact or matmul:ragged",
-        )
+        hint = "write matmul:256x256x256; on GPUs also matmul:exact or matmul:ragged"
+        raise UsageError(f"--overlap matmul:{detail} has no shape MxNxK", hint)
     return "x".join(map(str, numbers))
 
 
@@ -110,9 +108,8 @@ def _make_matmul(torch: Any, device: Any, multiprocessors: int, detail: str) -> 
 def _parse_memory(detail: str) -> str:
     size = parse_size(detail)
     if not LEAST_COPY <= size <= MOST_COPY:
-        raise UsageError(
-            f"--overlap memory:{detail} is not between 64K and 64G", "write memory:32M"
-        )
+        hint = "write memory:32M"
+        raise UsageError(f"--overlap memory:{detail} is not between 64K and 64G", hint)
     return format_size(size)
 
 
@@ -155,10 +152,8 @@ def parse_overlap(text: str) -> str:
         return name
     detail, colon, units = detail.partition(":")
     if colon and not (units.isdecimal() and 1 <= int(units) <= MOST_UNITS):
-        raise UsageError(
-            f"--overlap {text.strip()} has no number of units from 1 to {MOST_UNITS:,}",
-            "write for example matmul:128x128x128:50",
-        )
+        why = f"--overlap {text.strip()} has no number of units from 1 to {MOST_UNITS:,}"
+        raise UsageError(why, "write for example matmul:128x128x128:50")
     return f"{name}:{COMPUTATIONS[name].parse(detail)}" + (colon and f":{int(units)}")
 
 

@@ -113,9 +113,8 @@ class Layout(NamedTuple):
             if value and not self.mesh:
                 raise UsageError(f"{flag} has no effect without --mesh", MESH_HINT)
         if self.group_stride and not self.group_size:
-            raise UsageError(
-                "--group-stride has no effect without --group-size", "give --group-size too"
-            )
+            hint = "give --group-size too"
+            raise UsageError("--group-stride has no effect without --group-size", hint)
 
 
 @lru_cache(maxsize=64)
@@ -135,10 +134,8 @@ def group_sets(layout: Layout, ranks: int) -> tuple[GroupSet, ...]:
     groups = _parse_groups(layout.groups)
     highest = max(map(max, groups))
     if highest >= ranks:
-        raise UsageError(
-            f"--groups has rank {highest}, and there are {ranks} ranks",
-            f"ranks go from 0 to {ranks - 1}",
-        )
+        hint = f"ranks go from 0 to {ranks - 1}"
+        raise UsageError(f"--groups has rank {highest}, and there are {ranks} ranks", hint)
     return (GroupSet(_list_name(groups), groups),)
 
 
@@ -194,10 +191,8 @@ def parse_mesh(text: str) -> dict[str, int]:
         if not found:
             raise UsageError(f"--mesh {text!r} has no size in {part.strip()!r}", MESH_HINT)
         if len(found[2].lstrip("0")) > 7 or int(found[2]) > _LARGEST_DIMENSION:
-            raise UsageError(
-                f"--mesh gives {found[1]} a size that is too large: {brief(found[2])}",
-                f"a dimension has at most {_LARGEST_DIMENSION:,} ranks",
-            )
+            what = f"--mesh gives {found[1]} a size that is too large: {brief(found[2])}"
+            raise UsageError(what, f"a dimension has at most {_LARGEST_DIMENSION:,} ranks")
         name, size = found[1].lower(), int(found[2])
         if name in sizes or name == WORLD:
             why = "twice" if name in sizes else "as a dimension"
@@ -252,10 +247,9 @@ def _mesh_sets(mesh: _Mesh, ranks: int) -> tuple[GroupSet, ...]:
     given, preset, text = mesh.given, mesh.preset, mesh.layout.mesh
     dense = _fill_rest(mesh.dense, ranks, text)
     if prod(dense.values()) != ranks:
-        raise UsageError(
-            f"--mesh {text} has {prod(dense.values())} ranks, and there are {ranks}",
-            "leave out --nproc-per-node, or write -1 for one size: it takes the rest",
-        )
+        why = f"--mesh {text} has {prod(dense.values())} ranks, and there are {ranks}"
+        hint = "leave out --nproc-per-node, or write -1 for one size: it takes the rest"
+        raise UsageError(why, hint)
     views = [dense]
     for names in mesh.others if any(name in given for name in _EXPERT) else ():
         usual = {name: dense.get(preset.defaults.get(name, ""), 1) for name in names}
@@ -270,10 +264,8 @@ def _fill_rest(sizes: dict[str, int], ranks: int, text: str) -> dict[str, int]:
     """The sizes with that of the dimension that takes the rest."""
     others = prod(size for size in sizes.values() if size != REST)
     if REST in sizes.values() and (ranks % others or ranks < others):
-        raise UsageError(
-            f"--mesh {text} does not divide {ranks} ranks",
-            f"the other dimensions hold {others}; start a multiple of that: --nproc-per-node",
-        )
+        hint = f"the other dimensions hold {others}; start a multiple of that: --nproc-per-node"
+        raise UsageError(f"--mesh {text} does not divide {ranks} ranks", hint)
     return {name: ranks // others if size == REST else size for name, size in sizes.items()}
 
 
@@ -288,10 +280,8 @@ def _mesh_set(name: str, views: Sequence[dict[str, int]], preset: Preset, ranks:
     if view is None:
         known = list(dict.fromkeys(d for view in views for d in view)) + list(preset.combined)
         wrong = next((part for part in parts if part not in known), name)
-        raise UsageError(
-            f"--over {name}: the mesh has no dimension {wrong}",
-            f"its dimensions: {', '.join(known)}, {WORLD}; join several with +",
-        )
+        hint = f"its dimensions: {', '.join(known)}, {WORLD}; join several with +"
+        raise UsageError(f"--over {name}: the mesh has no dimension {wrong}", hint)
     ordered = [dimension for dimension in view if dimension in parts]
     shown = name if name in preset.combined else "+".join(ordered)
     return GroupSet(shown, _groups_along(view, ordered))
@@ -316,10 +306,8 @@ def _strided(size: int, stride: int, ranks: int) -> GroupSet:
     """Groups of `size` ranks, each `stride` after the last."""
     block = size * stride
     if ranks % block:
-        raise UsageError(
-            f"groups of {size} ranks with stride {stride} do not divide {ranks} ranks",
-            f"start a multiple of {block} ranks",
-        )
+        why = f"groups of {size} ranks with stride {stride} do not divide {ranks} ranks"
+        raise UsageError(why, f"start a multiple of {block} ranks")
     name = f"size {size}" + (f" stride {stride}" if stride > 1 else "")
     return GroupSet(name, every_group(size, stride, ranks))
 
@@ -349,11 +337,9 @@ def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
             ranks += range(first, last + 1, int(found[3] or 1))
         group = tuple(sorted(ranks))
         if len(set(group)) < len(group) or group in groups:
-            raise UsageError(
-                f"--groups: {part.strip()} "
-                + ("is there twice" if group in groups else "has a rank twice"),
-                "name each once; groups may overlap",
-            )
+            trouble = "is there twice" if group in groups else "has a rank twice"
+            hint = "name each once; groups may overlap"
+            raise UsageError(f"--groups: {part.strip()} {trouble}", hint)
         groups[group] = None
     return tuple(groups)
 

@@ -125,10 +125,8 @@ def describe(source: str) -> OwnCall:
     entry = _find(source)
     operation = getattr(entry, "operation", None)
     if not isinstance(operation, str):
-        raise UsageError(
-            f"the call {source} has no `operation`",
-            f'say whose result it gives, such as operation = "{DEFAULT_OPERATION}"; {CLASS}',
-        )
+        hint = f'say whose result it gives, such as operation = "{DEFAULT_OPERATION}"; {CLASS}'
+        raise UsageError(f"the call {source} has no `operation`", hint)
     if operation not in (known := [name for name, each in OPERATIONS.items() if suits(each)]):
         raise name_error(f"operation of the call {source}:", operation, known)
     kind = entry if isinstance(entry, type) else type(entry)
@@ -176,10 +174,8 @@ def load(own: OwnCall) -> Any:
     """The class or object of a call, as this process imports it. UnavailableError where its code is
     not that of the plan."""
     if describe(own.source) != own:
-        raise UnavailableError(
-            f"the call {own.name} ({own.source}) is not the one of the plan: its code has changed",
-            "start a new run, or restore the file",
-        )
+        why = f"the call {own.name} ({own.source}) is not the one of the plan: its code has changed"
+        raise UnavailableError(why, "start a new run, or restore the file")
     return _find(own.source)
 
 
@@ -191,10 +187,8 @@ def _find(source: str) -> Any:
     if not colon:
         points = {point.name: point for point in _entry_points()}
         if source not in points:
-            raise name_error(
-                "call", source, [*points, "package.module:name", "file.py:name"],
-                lists="`commbench ops --calls`",
-            )  # fmt: skip
+            known = [*points, "package.module:name", "file.py:name"]
+            raise name_error("call", source, known, lists="`commbench ops --calls`")
         return _found(source, points[source].load)
     module = _found(source, _import_file if where.endswith(".py") else _import, where)
     entry = module

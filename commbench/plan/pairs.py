@@ -163,9 +163,8 @@ def parse_pairs(text: str) -> str:
         seen: set[int] = set()
         for first, second in listed:
             if first == second:
-                raise UsageError(
-                    f"pair {first}-{second} has one rank twice", "a pair needs two different ranks"
-                )
+                hint = "a pair needs two different ranks"
+                raise UsageError(f"pair {first}-{second} has one rank twice", hint)
             if again := seen & {first, second}:
                 raise UsageError(
                     f"rank {min(again)} is in two pairs of {known:.60}",

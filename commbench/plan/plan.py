@@ -202,10 +202,8 @@ class Plan:
         self._require_numbers_in_range()
         self._require_place()
         if REPLAY in self.operations and not self.workload:
-            raise UsageError(
-                f"the operation {REPLAY} needs a workload",
-                "write `commbench replay step.json`; `commbench workload` writes such files",
-            )
+            hint = "write `commbench replay step.json`; `commbench workload` writes such files"
+            raise UsageError(f"the operation {REPLAY} needs a workload", hint)
         self._require_few_cases()
         if self.peak:
             from commbench.plan.links import parse_peak
@@ -233,15 +231,11 @@ class Plan:
         for own in self.own:
             other = names.setdefault(own.name, own.source)
             if other != own.source:
-                raise UsageError(
-                    f"--call {own.source} and {other} have the same name, {own.name}",
-                    'give one of them another: name = "..." in its class',
-                )
+                why = f"--call {own.source} and {other} have the same name, {own.name}"
+                raise UsageError(why, 'give one of them another: name = "..." in its class')
             if own.operation not in self.operations:
-                raise UsageError(
-                    f"--call {own.source} is an {own.operation}, which is not measured",
-                    f"leave out --op, or add {own.operation} to it",
-                )
+                why = f"--call {own.source} is an {own.operation}, which is not measured"
+                raise UsageError(why, f"leave out --op, or add {own.operation} to it")
         if names and ONE_TENSOR not in self.tensors:
             raise UsageError("--call takes one tensor", "leave out --tensors, or add 1: 1,16")
 
@@ -263,15 +257,12 @@ class Plan:
         fewest = min(len(group) for found in self.group_sets for group in found.groups)
         if self.root >= fewest and self.root:
             what = "" if self.layout.is_empty else " of the smallest group, within which it counts"
-            raise value_error(
-                "root", f"{self.root} is not a rank of {fewest}", f"ranks{what}: 0 to {fewest - 1}"
-            )
+            hint = f"ranks{what}: 0 to {fewest - 1}"
+            raise value_error("root", f"{self.root} is not a rank of {fewest}", hint)
         known = BACKENDS.get(self.backend)
         if known and self.device and self.device not in known.devices:
-            raise UsageError(
-                f"backend {self.backend} does not support device {self.device}",
-                f"{self.backend} supports: {', '.join(known.devices)}",
-            )
+            hint = f"{self.backend} supports: {', '.join(known.devices)}"
+            raise UsageError(f"backend {self.backend} does not support device {self.device}", hint)
 
     def _require_few_cases(self) -> None:
         number = len(self.cases()) if self.workload else cases.count_product(self)

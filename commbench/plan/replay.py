@@ -62,10 +62,8 @@ def replayed_workload(plan: Plan) -> Workload:
         workload = make_workload(plan.workload)
     except ValueError as error:
         raise UsageError(f"the workload of this plan is damaged: {error}") from None
-    if workload.world_size != plan.world_size:
-        raise UsageError(
-            f"the workload has {workload.world_size} ranks, and there are {plan.world_size}"
-        )
+    if (ranks := workload.world_size) != plan.world_size:
+        raise UsageError(f"the workload has {ranks} ranks, and there are {plan.world_size}")
     return workload
 
 
@@ -286,6 +284,4 @@ def replayed_bytes(plan: Plan, case: Case, ranks: frozenset[int]) -> int:
     rank that makes the same calls."""
     programs = _find_step(plan, case.step).programs
     counted = [(program.ranks[0], len(ranks.intersection(program.ranks))) for program in programs]
-    return sum(
-        number * replayed_step(plan, case, first).size_bytes for first, number in counted if number
-    )
+    return sum(n * replayed_step(plan, case, first).size_bytes for first, n in counted if n)

@@ -117,18 +117,17 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
     kind = KINDS[name]
     value = _OPTIONAL_VALUES.get(name, 0.0)
     if kind.value and (numbers or name not in _OPTIONAL_VALUES):
-        number, is_whole = numbers.pop(0) if numbers else "", kind.value == "STEP"
-        value = _parse_number(text, number, kind.value, kind.largest, is_whole)
-    seed = (
-        int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED, True)) if numbers else None
-    )
+        number = numbers.pop(0) if numbers else ""
+        value = _parse_number(text, number, kind.value, kind.largest)
+    seed = int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED)) if numbers else None
     if numbers:
         hint = f"write {_form(name)}, or with a seed at its end"
         raise wrong_value(text, "has too many numbers", hint, "imbalance")
     return name, value, seed
 
 
-def _parse_number(text: str, number: str, what: str, largest: float, is_whole: bool) -> float:
+def _parse_number(text: str, number: str, what: str, largest: float) -> float:
+    is_whole = what in ("STEP", "seed")
     wrong = f"has no valid {what}" if number else f"lacks its number {what}"
     if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
         return float(number)
@@ -160,18 +159,16 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
             content = file.read(MOST_SPLIT_RANKS * MOST_SPLIT_RANKS * 16)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RecordsError(
-            f"cannot read the matrix {path}: {reason}", "give a CSV file with a line per sender"
-        ) from None
+        what = f"cannot read the matrix {path}: {reason}"
+        raise RecordsError(what, "give a CSV file with a line per sender") from None
     lines = [line.replace(",", " ").split() for line in content.splitlines()]
     rows = {at: row for at, row in enumerate(lines, 1) if row and not row[0].startswith("#")}
     hint = "it needs n lines of n whole numbers from 0, and one of them above 0"
     for at, row in rows.items():
         is_row = all(re.fullmatch(r"\d{1,12}", cell) for cell in row)
         if not is_row or len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
-            raise UsageError(
-                f"{path} is no square matrix of whole numbers: see its line {at}", hint
-            )
+            what = f"{path} is no square matrix of whole numbers: see its line {at}"
+            raise UsageError(what, hint)
     matrix = tuple(int(cell) for row in rows.values() for cell in row)
     if not any(matrix):
         raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
@@ -288,9 +285,7 @@ def find_load(case: Case) -> Load:
     """The load of the ranks of a case with unequal blocks."""
     counts = [case.block_counts(rank) for rank in range(case.ranks)]
     totals = [[sum(own) for own in direction] for direction in zip(*counts, strict=True)]
-    links = [
-        max(_crossing(own, rank, case.ranks) for own in counts[rank]) for rank in range(case.ranks)
-    ]
+    links = [max(_crossing(own, r, case.ranks) for own in both) for r, both in enumerate(counts)]
     size, worst = case.count * case.ranks, max(links)
     means = [sum(direction) / case.ranks for direction in totals]
     sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))

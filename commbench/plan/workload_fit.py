@@ -39,17 +39,14 @@ def prepare_replay(
     fitted, changes = _fit(_with_used_groups(complete), ranks or workload.world_size, fit)
     if not fitted.calls():
         why = f": {'; '.join(completions)}" if completions else ""
-        raise UsageError(
-            f"{workload.name} has no call that can be replayed{why}",
-            "`commbench workload show` prints what is known of its calls",
-        )
+        hint = "`commbench workload show` prints what is known of its calls"
+        raise UsageError(f"{workload.name} has no call that can be replayed{why}", hint)
     fitted = _with_used_groups(fitted)
     for name, found in fitted.groups.items():
         if any(tuple(sorted(group)) != group for group in found):
-            raise UsageError(
-                f"a group of {name} has its ranks in another order than ascending",
-                "torch.distributed numbers the ranks of a group in ascending order",
-            )
+            why = f"a group of {name} has its ranks in another order than ascending"
+            hint = "torch.distributed numbers the ranks of a group in ascending order"
+            raise UsageError(why, hint)
     for step in fitted.steps:
         match_calls(fitted, step)
     return fitted, (*completions, *changes)

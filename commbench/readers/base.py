@@ -263,9 +263,8 @@ class RowCollector:
         times = {n: parse_seconds(row[n]) for n in ReportedTiming._fields if n in row}
         samples_s = [parse_seconds(sample) for sample in samples]
         if size_bytes > LARGEST_SIZE:
-            raise ValueError(
-                f"size {size_bytes // blocks} on each of {blocks} ranks is out of range"
-            )
+            block_bytes = size_bytes // blocks
+            raise ValueError(f"size {block_bytes} on each of {blocks} ranks is out of range")
         if dtype and not count:
             tiny = f"less than one {dtype} per rank"
             self.leave_out(tiny if size_bytes else "nothing was moved (size 0)", line)
@@ -327,10 +326,8 @@ class RowCollector:
         """
         rows = join_numbers("row", self._wrong_bandwidths)
         if hinted and self._precise.count(False) * 2 > len(self._precise):
-            raise UsageError(
-                f"the bus bandwidths in {self.source.path} are not those of {hinted} ({rows})",
-                "check --op and --ranks",
-            )
+            what = f"the bus bandwidths in {self.source.path} are not those of {hinted} ({rows})"
+            raise UsageError(what, "check --op and --ranks")
         if wrong := len(self._wrong_bandwidths):
             why = "the printed bandwidth does not follow from size and time"
             self.note(f"in {format_count(wrong, 'row')} {why} ({rows})", is_fault=True)
@@ -346,10 +343,8 @@ class RowCollector:
             for option, why in self._mismatches.items():
                 raise UsageError(f"{self.source.path} {why}", f"leave out {option}")
             why = next((f": {text}" for text, reason in notes.items() if text != reason), "")
-            raise RecordsError(
-                f"{self.source.path} has no result that can be read{why}",
-                "give the whole output of the tool, with rows of an operation of `commbench ops`",
-            )
+            hint = "give the whole output of the tool, with rows of an operation of `commbench ops`"
+            raise RecordsError(f"{self.source.path} has no result that can be read{why}", hint)
 
         def complete(case: Case) -> Case:
             return case._replace(timing=case.timing or timing, buffers=buffers)

@@ -216,10 +216,8 @@ class NcclTestsTable:
 
     def _refuse(self, collector: RowCollector, line: int, why: str) -> None:
         if hinted := self.hinted(collector):
-            raise UsageError(
-                f"{collector.source.path}, line {line}, is not of {hinted}: {why}",
-                "check --op and --ranks",
-            )
+            what = f"{collector.source.path}, line {line}, is not of {hinted}: {why}"
+            raise UsageError(what, "check --op and --ranks")
         raise ValueError(why)
 
     def note_lacking(self, collector: RowCollector) -> None:

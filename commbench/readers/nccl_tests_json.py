@@ -63,14 +63,11 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         results = enumerate(_get(document, "results", []), start=1)
         _add_notes(document, table, is_whole, collector)
     except LeftOut as left_out:
-        raise RecordsError(
-            f"{source.path} cannot be imported: {left_out.reason}",
-            "give a file of another operation",
-        ) from None
+        hint = "give a file of another operation"
+        raise RecordsError(f"{source.path} cannot be imported: {left_out.reason}", hint) from None
     except ValueError as error:
-        raise RecordsError(
-            f"{source.path}, its beginning, is damaged: {error!s:.200}", "repair or remove it"
-        ) from None
+        why = f"{source.path}, its beginning, is damaged: {error!s:.200}"
+        raise RecordsError(why, "repair or remove it") from None
     collector.read_rows(
         ((Line(number, ""), result) for number, result in results),
         lambda line, result: _add(table, collector, line.number, result),
@@ -119,10 +116,9 @@ def _read_table(document: dict[str, Any], source: SourceText) -> NcclTestsTable:
     """What a document says of its run; ValueError where it is damaged, RecordsError if newer."""
     version = _get_whole(document, "version")
     if version is not None and version > _NEWEST:
-        raise RecordsError(
-            f"{source.path} was written by a newer nccl-tests: its version is {version}",
-            f"this commbench reads up to {_NEWEST}; the text output may be readable",
-        )
+        why = f"{source.path} was written by a newer nccl-tests: its version is {version}"
+        hint = f"this commbench reads up to {_NEWEST}; the text output may be readable"
+        raise RecordsError(why, hint)
     config = _get(document, "config", {})
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
     programs = nccl_tests.find_programs(PurePath((arguments or [""])[0]).name)

@@ -105,19 +105,15 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     sections = _find_sections(source)
     tables = [section.table for section in sections]
     if not any(section.rows for section in sections):
-        raise RecordsError(
-            f"{source.path} is the output of nccl-tests, but it ends before its first row",
-            "give the whole output, or measure again",
-        )
+        why = f"{source.path} is the output of nccl-tests, but it ends before its first row"
+        raise RecordsError(why, "give the whole output, or measure again")
     collector = RowCollector(source, hints)
     collector.choose_ranks(table.known_ranks for table in tables)
     for section in sections:
         _read_section(section, collector)
     if len({table.timing for table in tables}) > 1:
-        raise RecordsError(
-            f"{source.path} has runs with option -z and without it, which time different things",
-            "write the results of each tool into a file of its own",
-        )
+        why = f"{source.path} has runs with option -z and without it, which time different things"
+        raise RecordsError(why, "write the results of each tool into a file of its own")
     for section in sections:
         _note_section(section, collector)
     libraries = base.unique(table.library for table in tables)

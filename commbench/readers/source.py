@@ -125,10 +125,8 @@ class SourceText(NamedTuple):
     def damaged(self, line: int, why: object, sound: int, unit: str = "line") -> RecordsError:
         """The error for a damaged line that follows `sound` rows."""
         before = f"; the {format_count(sound, 'row')} before it can be read" if sound else ""
-        return RecordsError(
-            f"{self.path}, {unit} {line}, is damaged: {why!s:.200}",
-            f"repair or remove the {unit}{before}",
-        )
+        hint = f"repair or remove the {unit}{before}"
+        return RecordsError(f"{self.path}, {unit} {line}, is damaged: {why!s:.200}", hint)
 
 
 def read_source(path: Path) -> SourceText:

@@ -275,11 +275,9 @@ def _require_one_job(traces: Sequence[RankTrace]) -> None:
             raise UsageError(f"the traces are of different formats: {names}", "give those of one")
     for trace in named:
         if trace.world_size != named[0].world_size:
-            raise RecordsError(
-                f"{named[0].path} is of a job with {format_count(named[0].world_size or 0, 'rank')}"
-                f", and {trace.path} of one with {format_count(trace.world_size or 0, 'rank')}",
-                "give the traces of one job",
-            )
+            here, there = (format_count(t.world_size or 0, "rank") for t in (named[0], trace))
+            why = f"{named[0].path} is of a job with {here}, and {trace.path} of one with {there}"
+            raise RecordsError(why, "give the traces of one job")
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:

@@ -112,10 +112,9 @@ class Source:
         self._expanded += len(found)
         most = max(ALWAYS_EXPANDED, MOST_EXPANSION * self._file.tell())
         if self._is_packed and self._expanded > most:
-            raise RecordsError(
-                f"{self.path} expands to more than {MOST_EXPANSION} times its size",
-                "this is no trace; if it is one, decompress it with gunzip and give the result",
-            )
+            why = f"{self.path} expands to more than {MOST_EXPANSION} times its size"
+            hint = "this is no trace; if it is one, decompress it with gunzip and give the result"
+            raise RecordsError(why, hint)
         return found
 
     def _peek(self) -> str:

@@ -120,9 +120,8 @@ def make_folder(folder: Path) -> Path:
             raise RecordsError(f"there is no folder {folder.parent}", MAKE_FIRST) from None
         raise RecordsError(f"{file} is not a folder", "choose another folder") from None
     except OSError as error:
-        raise RecordsError(
-            f"cannot make the folder {folder}: {error.strerror}", "choose a writable place"
-        ) from None
+        hint = "choose a writable place"
+        raise RecordsError(f"cannot make the folder {folder}: {error.strerror}", hint) from None
     return folder
 
 

@@ -220,9 +220,8 @@ def _lock(file: IO[bytes]) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RecordsError(
-            f"{file.name} is being written by another process", "wait until that run has ended"
-        ) from None
+        hint = "wait until that run has ended"
+        raise RecordsError(f"{file.name} is being written by another process", hint) from None
     except OSError:
         pass
 

@@ -19,13 +19,7 @@ from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.records import Check
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.samples import (
-    TYPES_OF_RANKS,
-    Batches,
-    RankTimesSum,
-    are_durations,
-    with_checks,
-)
+from commbench.results.samples import TYPES_OF_RANKS, Batches, RankTimesSum, with_checks
 from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
 from commbench.stats import collect
 from commbench.validation import brief
@@ -102,11 +96,8 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
         ) as error:  # fmt: skip
             raise _damaged(journal, number, error) from None
     if reader.header is None:
-        raise RecordsError(
-            f"{journal} has no complete header",
-            _about_rows(journal)
-            or "it has not begun to measure: wait, or delete its folder and measure again",
-        )
+        not_begun = "it has not begun to measure: wait, or delete its folder and measure again"
+        raise RecordsError(f"{journal} has no complete header", _about_rows(journal) or not_begun)
     if is_quick and not reader.has_durations:
         raise RecordsError(f"{journal} has samples that are no durations", "")
     return RunProgress(reader.run(str(journal.parent)), reader.launch, frozenset(reader.finished))
@@ -213,7 +204,7 @@ class JournalReader:
     @property
     def has_durations(self) -> bool:
         """Whether all samples are durations."""
-        return all(are_durations(found.samples.whole) for found in self._batches.values())
+        return all(found.samples.are_durations() for found in self._batches.values())
 
     def _take_header(self, header: RunHeader) -> None:
         if self.header is None:
@@ -359,10 +350,8 @@ def _parse(
     if type(version) is not int or version < 1:
         raise _damaged(journal, number, f"its schema is {brief(version)}: it is no header")
     if version > SCHEMA:
-        raise RecordsError(
-            f"{journal} was written by a newer commbench: its schema is {brief(version)}",
-            f"this one reads schemas up to {SCHEMA}; upgrade commbench",
-        )
+        why = f"{journal} was written by a newer commbench: its schema is {brief(version)}"
+        raise RecordsError(why, f"this one reads schemas up to {SCHEMA}; upgrade commbench")
     return version, schema.upgraded(values, version)
 
 

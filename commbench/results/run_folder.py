@@ -61,9 +61,8 @@ def empty_folder(folder: Path) -> Path:
     except OSError as error:
         raise files.unreadable_error(folder, error, "choose another folder") from None
     if not is_empty:
-        raise RecordsError(
-            f"{folder} exists and is not empty", "choose another folder: nothing is overwritten"
-        )
+        hint = "choose another folder: nothing is overwritten"
+        raise RecordsError(f"{folder} exists and is not empty", hint)
     return folder
 
 
@@ -165,10 +164,8 @@ def find_newest() -> Path:
     """The folder of the newest run under results/; RecordsError where there is none."""
     runs = list_stored_runs()
     if not runs:
-        raise RecordsError(
-            f"there is no run in the folder {RESULTS}",
-            "measure one with `commbench run`, or name a run folder",
-        )
+        hint = "measure one with `commbench run`, or name a run folder"
+        raise RecordsError(f"there is no run in the folder {RESULTS}", hint)
     return max(runs).folder
 
 

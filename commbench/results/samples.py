@@ -51,6 +51,13 @@ class SamplesOfBatches(Sequence[tuple[float, ...]]):
         begin = range(len(self))[index]
         return tuple(self.whole[self._ends[begin] : self._ends[begin + 1]])
 
+    def are_durations(self) -> bool:
+        """Whether all samples are within the limits of durations; there has to be one."""
+        least, most = (np.min, np.max) if len(self.whole) >= MANY else (min, max)
+        if not most(self.whole) <= LONGEST_S:
+            return False
+        return least(self.whole) >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in self.whole)
+
 
 def lengths_of(batches: Sequence[Sequence[float]]) -> list[int]:
     """How many samples each of some batches has."""
@@ -74,14 +81,6 @@ def _sorted(batches: SamplesOfBatches) -> array[float]:
 def _sort(whole: array[float]) -> array[float]:
     np.frombuffer(whole).sort()
     return whole
-
-
-def are_durations(samples: Sequence[float]) -> bool:
-    """Whether numbers are within the limits of durations; false for none."""
-    least, most = (np.min, np.max) if len(samples) >= MANY else (min, max)
-    if not most(samples) <= LONGEST_S:
-        return False
-    return least(samples) >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in samples)
 
 
 def concatenated(batches: Sequence[Sequence[float]]) -> array[float]:

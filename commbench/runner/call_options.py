@@ -251,11 +251,8 @@ class CallOptions:
         """What is given about groups of ranks. UsageError for --concurrency without any."""
         found = Layout(*(getattr(self, name) for name in Layout._fields))
         if found.is_empty and self.concurrency in (ALONE, BOTH):
-            raise UsageError(
-                f"--concurrency {self.concurrency} has no effect without --mesh, --groups or "
-                "--group-size",
-                MESH_HINT,
-            )
+            trouble = "has no effect without --mesh, --groups or --group-size"
+            raise UsageError(f"--concurrency {self.concurrency} {trouble}", MESH_HINT)
         return found
 
 
@@ -296,10 +293,8 @@ def apply_nccl_tests_flags(values: dict[str, Any]) -> None:
     given = {flag.name: values.pop(flag.name) for flag in flags}
     for flag in flags:
         if flag.sets in values:
-            raise UsageError(
-                f"--{flag.sets} and {flag.flag} both choose the {flag.sets}",
-                "leave out one of them",
-            )
+            hint = "leave out one of them"
+            raise UsageError(f"--{flag.sets} and {flag.flag} both choose the {flag.sets}", hint)
     if (count := given.pop("check_count", None)) is not None:
         if count not in (0, 1):
             raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
@@ -324,10 +319,8 @@ def _nccl_tests_sizes(
     UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
     first, last = parse_size(minbytes), parse_size(maxbytes)
     if first > last:
-        raise UsageError(
-            f"-b {minbytes} is more than -e {maxbytes}",
-            "-e is the largest size, 32M where it is not given: write for example -b 8 -e 128M",
-        )
+        hint = "-e is the largest size, 32M where it is not given: write for example -b 8 -e 128M"
+        raise UsageError(f"-b {minbytes} is more than -e {maxbytes}", hint)
     if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
         raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
     if stepfactor is None or float(stepfactor) <= 1:

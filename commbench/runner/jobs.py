@@ -156,10 +156,8 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def require_printable(what: str, text: str) -> None:
     """Raise UsageError for a text with line breaks or control characters."""
     if not text.isprintable():
-        raise UsageError(
-            f"{what} {text!r} has a line break or a control character",
-            "write one line of printable characters",
-        )
+        hint = "write one line of printable characters"
+        raise UsageError(f"{what} {text!r} has a line break or a control character", hint)
 
 
 def require_match(pattern: re.Pattern[str], what: str, text: str | None, rule: str) -> None:
@@ -227,10 +225,8 @@ class SlurmOptions(JobOptions):
             require_match(_SLURM_NAME, option, name, words)
         require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
         if self.preflight and self.container is not None:
-            raise UsageError(
-                "--preflight cannot start commbench in a --container",
-                "leave out one of them; `commbench preflight --start` takes any command",
-            )
+            hint = "leave out one of them; `commbench preflight --start` takes any command"
+            raise UsageError("--preflight cannot start commbench in a --container", hint)
         require_printable("--container", self.container or "")
         for line in self.setup:
             require_printable("--setup", line)
@@ -249,9 +245,8 @@ def slurm_time(text: str) -> str:
             return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     elif _SLURM_TIME.fullmatch(text):
         return text
-    raise UsageError(
-        f"--time {text!r} is not a time", "write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12"
-    )
+    hint = "write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12"
+    raise UsageError(f"--time {text!r} is not a time", hint)
 
 
 LONGEST_NAME = 40
@@ -301,10 +296,8 @@ class KubernetesOptions(JobOptions):
         quoted, and Kubernetes does not expand them."""
         parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
         if self.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
-            raise UsageError(
-                f"--output {job.output} of run is outside the claim, which is at {CLAIM_FOLDER}",
-                f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
-            )
+            why = f"--output {job.output} of run is outside the claim, which is at {CLAIM_FOLDER}"
+            raise UsageError(why, f"leave it out, or write --output {CLAIM_FOLDER}/NAME")
         name = re.sub(r"[^a-z0-9]+", "-", f"commbench-{job.title}".lower())[:LONGEST_NAME]
         name = self.name or name.strip("-")
         folder = job.output or f"{CLAIM_FOLDER if self.claim else POD_FOLDER}/{name}"

@@ -219,12 +219,8 @@ def require_label(label: str) -> None:
     """Raise UsageError for a label that cannot be part of a folder's name."""
     is_safe = all(_is_of_label(each) or each in "._-" for each in label)
     if not (label and is_safe and label[0] not in "._-" and len(label) <= _LONGEST_LABEL):
-        raise wrong_value(
-            label,
-            "cannot be part of a folder's name",
-            "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
-            "--label",
-        )
+        hint = "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
+        raise wrong_value(label, "cannot be part of a folder's name", hint, "--label")
     if label == "history":
         trouble = "would mean the history in `commbench check RUN --against history`"
         raise wrong_value(label, trouble, "choose another label", "--label")

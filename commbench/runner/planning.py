@@ -65,10 +65,8 @@ class PlannedRun(NamedTuple):
         """One line that says what was chosen and why."""
         why = "as before" if self.progress else self.target.why
         verb = "would measure" if self.options.dry_run else "measuring"
-        line = (
-            f"{verb} with {format_count(self.plan.world_size, f'{self.plan.backend} rank')} on "
-            f"{self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
-        )
+        who = format_count(self.plan.world_size, f"{self.plan.backend} rank")
+        line = f"{verb} with {who} on {self.plan.device}, cpu mode {self.plan.cpu_mode} ({why})"
         if self.target.gpu_shared:
             line += "; ranks share a GPU: these times do not measure performance"
         ranks, cores = self.target.ranks_per_node, len(os.sched_getaffinity(0))
@@ -143,11 +141,10 @@ def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
     """The plan of a run that is resumed; UsageError where there are not as many ranks again."""
     plan = progress.run.header.plan
     if requested.world_size != plan.world_size:
-        raise UsageError(
-            f"{progress.run.path} has {plan.world_size} ranks, and this command starts "
-            f"{requested.world_size}",
-            "start the same number; with several nodes, give --nnodes and --node-rank again",
-        )
+        there, here = plan.world_size, requested.world_size
+        why = f"{progress.run.path} has {there} ranks, and this command starts {here}"
+        hint = "start the same number; with several nodes, give --nnodes and --node-rank again"
+        raise UsageError(why, hint)
     return plan
 
 

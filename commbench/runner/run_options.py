@@ -198,10 +198,8 @@ class RunOptions(CallOptions):
             if (value := getattr(self, option.name)) is not None:
                 option.require_valid(value)
         if not 0 <= self.node_rank < self.nnodes:
-            raise UsageError(
-                f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}",
-                f"--nnodes {self.nnodes} makes nodes 0 to {self.nnodes - 1}",
-            )
+            why = f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}"
+            raise UsageError(why, f"--nnodes {self.nnodes} makes nodes 0 to {self.nnodes - 1}")
         if self.launcher == RAY:
             if self.node_rank or self.master_addr:
                 raise UsageError(
@@ -209,10 +207,8 @@ class RunOptions(CallOptions):
                     "leave them out: one command starts the ranks of all nodes",
                 )
         elif self.nnodes > 1 and not self.master_addr:
-            raise UsageError(
-                f"{self.nnodes} nodes need the address of node 0",
-                "give it on each node: --master-addr HOST",
-            )
+            hint = "give it on each node: --master-addr HOST"
+            raise UsageError(f"{self.nnodes} nodes need the address of node 0", hint)
         # The plan checks its own fields; what depends on the host is checked later.
         ranks = max(self.root + 1, 2) if self.layout.is_empty else self.layout.possible_ranks()
         if not self.workload_values:
@@ -243,10 +239,8 @@ class RunOptions(CallOptions):
         if self.nproc_per_node or not needed:
             return needed
         if needed % self.nnodes:
-            raise UsageError(
-                f"{self.nnodes} nodes do not divide {needed} ranks",
-                "give --nproc-per-node, or other groups",
-            )
+            hint = "give --nproc-per-node, or other groups"
+            raise UsageError(f"{self.nnodes} nodes do not divide {needed} ranks", hint)
         return needed // self.nnodes
 
     @property

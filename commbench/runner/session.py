@@ -150,9 +150,8 @@ def _find(options: RunOptions) -> Path:
         rank_context = find_rank_context(options)
         if options.nnodes == 1 and (not rank_context or rank_context.is_single_node):
             raise
-        raise RecordsError(
-            error.message, "every node needs the folder of the run: copy it to this node"
-        ) from None
+        hint = "every node needs the folder of the run: copy it to this node"
+        raise RecordsError(error.message, hint) from None
 
 
 def _require_agreement(options: RunOptions, run: Run) -> None:

@@ -93,10 +93,8 @@ def run_smoke(plan: Plan, *, is_silent: bool = True) -> SmokeResult:
     operations = tuple(_summarise(name, planned[name], measurements) for name in plan.operations)
     failed = next((o for o in operations if o.failure), None)
     if failed and not error:
-        error = UnavailableError(
-            f"{failed.name} cannot be run here: {failed.failure}",
-            "`commbench env` prints what this torch offers",
-        )
+        hint = "`commbench env` prints what this torch offers"
+        error = UnavailableError(f"{failed.name} cannot be run here: {failed.failure}", hint)
     time_s = time.monotonic() - started
     return SmokeResult(plan.world_size, plan.backend, plan.device, operations, error, time_s)
 

@@ -338,11 +338,9 @@ def _connect_or_report(comm: Communicator, plan: Plan, watchdog: Watchdog) -> No
         reason = f"no {plan.backend} communicator: {reason_of(error)}"
         is_reporter = watchdog.report_failure(reason)
         _abort(comm)
-        raise UnavailableError(
-            f"rank {comm.rank} on {socket.gethostname()} could make {reason}",
-            "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host",
-            is_reporter=is_reporter,
-        ) from error
+        why = f"rank {comm.rank} on {socket.gethostname()} could make {reason}"
+        hint = "NCCL_DEBUG=WARN shows what NCCL says about it; `commbench doctor` checks the host"
+        raise UnavailableError(why, hint, is_reporter=is_reporter) from error
 
 
 def _publish_failure(

@@ -66,16 +66,13 @@ class NcclPool(Memory):
             super().__init__(torch.empty(size, dtype=torch.uint8, device=device))
 
     def register(self) -> None:
+        options = {"symm": True} if self._symm else {}
         for backend in self._backends:
-            if not self._symm:
-                backend.register_mem_pool(self._pool)
-            else:
-                try:
-                    backend.register_mem_pool(self._pool, symm=True)
-                except TypeError:
-                    raise NotImplementedError(
-                        f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
-                    ) from None
+            try:
+                backend.register_mem_pool(self._pool, **options)
+            except TypeError:  # it does not know the option
+                why = f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
+                raise NotImplementedError(why) from None
             self._registered.append(backend)
 
     def release(self) -> None:

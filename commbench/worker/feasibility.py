@@ -97,10 +97,8 @@ def _refusals(
             continue
         agreed[title] = comm.share_value(reasons[title], refused)
         if accepted is not None:
-            raise RankError(
-                f"{title} failed on rank {refused} only: {agreed[title]}",
-                "find out what differs on that rank: device, driver, versions",
-            )
+            hint = "find out what differs on that rank: device, driver, versions"
+            raise RankError(f"{title} failed on rank {refused} only: {agreed[title]}", hint)
     return agreed
 
 

@@ -207,9 +207,8 @@ def make_nccl_options(plan: Plan, timeout: timedelta | None = None) -> Any:
         return None
     process_group = getattr(dist, "ProcessGroupNCCL", None)
     if process_group is None:
-        raise UnavailableError(
-            f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
-        )
+        hint = "leave --nccl-option out"
+        raise UnavailableError(f"torch {torch.__version__} was built without NCCL", hint)
     options = process_group.Options()
     for text in backends.parse_nccl_options(plan.nccl_options):  # a file may hold another one
         name, _, value = text.partition("=")

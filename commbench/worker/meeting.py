@@ -56,10 +56,9 @@ class Meeting:
             late = [rank for rank in range(self.ranks) if not self.store.check([str(rank)])]
             if late:
                 have = "has" if len(late) == 1 else "have"
-                self._end(
-                    f"{name_ranks(late, {})} {have} not called measure() within {timeout_s:g} s",
-                    "call measure() on all ranks of the group, or give a longer --timeout",
-                )
+                why = f"{name_ranks(late, {})} {have} not called measure() within {timeout_s:g} s"
+                hint = "call measure() on all ranks of the group, or give a longer --timeout"
+                self._end(why, hint)
         if error := json.loads(self.store.get(_END)):
             raise RankError(*error)
 

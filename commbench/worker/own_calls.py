@@ -209,9 +209,8 @@ class Witness:
             return 0, None
         output, expected = buffers.receive, expected.reshape(-1).to(buffers.receive.device)
         if expected.numel() != output.numel():
-            raise ValueError(
-                f"reference gives {expected.numel()} elements, the output has {output.numel()}"
-            )
+            why = f"reference gives {expected.numel()} elements, the output has {output.numel()}"
+            raise ValueError(why)
         tolerance = float(getattr(self._own.entry, "tolerance", 0.0))
         wrong = verify.differs(output, expected.to(output.dtype), tolerance).nonzero()
         if not len(wrong):

@@ -176,10 +176,8 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
     from commbench.analysis.environment import describe_changes
 
     if before and (differences := describe_changes(before, now)):
-        raise UnavailableError(
-            f"the run cannot be resumed: {differences}",
-            "restore it, or start a new run and use `commbench compare`",
-        )
+        hint = "restore it, or start a new run and use `commbench compare`"
+        raise UnavailableError(f"the run cannot be resumed: {differences}", hint)
 
 
 def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe, ...]:
@@ -242,17 +240,14 @@ def measure_on_group(
     timeout of the group decides how long the others wait.
     """
     if not dist.is_available() or not dist.is_initialized():
-        raise UsageError(
-            "there is no process group to measure",
-            "call torch.distributed.init_process_group() first, or use commbench.run()",
-        )
+        hint = "call torch.distributed.init_process_group() first, or use commbench.run()"
+        raise UsageError("there is no process group to measure", hint)
     others = (None, dist.GroupMember.NON_GROUP_MEMBER)
     if not isinstance(group, dist.ProcessGroup) and group not in others:
         raise UsageError(f"group cannot be {brief(group)}", "give a ProcessGroup, or None")
     if dist.get_rank(group) < 0:
-        raise UsageError(
-            "this rank is not in the process group", "call measure() on the ranks of the group only"
-        )
+        hint = "call measure() on the ranks of the group only"
+        raise UsageError("this rank is not in the process group", hint)
     meeting = Meeting(group)
     with meeting.preparing():
         make_plan, label, output = parse()
@@ -298,10 +293,9 @@ def _on_group(group: Any, meeting: Meeting, plan: Plan, device: Device) -> Itera
     except CommbenchError:
         raise
     except (RuntimeError, OSError, own_calls.CallError) as error:
-        raise RankError(
-            f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
-            "read the errors of the other ranks, and check that all of them called measure()",
-        ) from error
+        why = f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}"
+        hint = "read the errors of the other ranks, and check that all of them called measure()"
+        raise RankError(why, hint) from error
     finally:
         del control
         device.release_graphs()
@@ -316,7 +310,5 @@ def _find_backend(group: Any) -> tuple[str, Device]:
         return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
     if "cpu" in backends:
         return backends["cpu"], Device()
-    raise UnavailableError(
-        f"the process group has no backend for this host: {known}",
-        "measure a group of the backend nccl with GPUs, or of gloo",
-    )
+    hint = "measure a group of the backend nccl with GPUs, or of gloo"
+    raise UnavailableError(f"the process group has no backend for this host: {known}", hint)

@@ -11,19 +11,10 @@ from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
 from commbench.output.progress import PART, ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
-from commbench.results import journal, records, samples
+from commbench.results import journal, records, samples, schema
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import WRONG_RESULTS
-from commbench.results.schema import (
-    COMPLETE,
-    OK,
-    Batch,
-    Measurement,
-    Run,
-    RunEnd,
-    RunHeader,
-    worse_outcome,
-)
+from commbench.results.schema import COMPLETE, OK, Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.units import format_GBps, format_time
 from commbench.worker import entrypoint
 
@@ -171,7 +162,7 @@ class Recorder(RunCollector):
             return  # its row needs all batches
         before = self._outcomes.get(measurement.case.index)
         known = (before.rank_times if before else ()) + measurement.rank_times
-        found = worse_outcome(before, measurement)._replace(rank_times=known)
+        found = schema.worse_outcome(before, measurement)._replace(rank_times=known)
         self._has_wrong |= bool(found.wrong)
         row = make_row(self._header, self._whole(found))
         self._add(row)
