@@ -393,7 +393,7 @@ def test_the_example_of_the_page_works_as_it_is_there(tmp_path: Path) -> None:
     adapters = [v for v in run_path(str(ROOT / "docs/adapters.py")).values() if isinstance(v, type)]
     assert len(adapters) == 3 and all(hasattr(each, "operation") for each in adapters)
     (tmp_path / "mine.py").write_text(code)
-    line = re.search(r"^    commbench (run --call mine.py:TwoSteps --sizes .*)$", page, re.M)
+    line = re.search(r"^\$ commbench (run --call mine.py:TwoSteps --sizes \S+)", page, re.M)
     assert line
     ended = run_commbench(tmp_path, *line[1].split(), "--iters", "4", "--no-plots")
     rows = ended.good().rows()
