@@ -32,7 +32,7 @@ def run(context: typer.Context, **_: object) -> None:
     commbench run --op all_reduce --sizes 1K-1G
     commbench run --op all_gather,reduce_scatter --dtype bfloat16 --sizes 1M-64M
     commbench run --op all --sizes 64K --nproc-per-node 4 --backend gloo
-    commbench run -b 8 -e 128M -f 2 -d half        # (nccl-tests' flags)
+    commbench run -b 8 -e 128M -f 2 -d half        # nccl-tests' flags
     commbench run --resume results/20261121-120000-all_reduce
     """
     _carry_out(parse_options(given_options(context)))

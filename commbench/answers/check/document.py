@@ -38,11 +38,8 @@ def document(gate: GateResult) -> Document:
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     name = earlier_runs(gate.baseline) or "the baseline"
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
-    said, told, notes = (
-        verdict(gate),
-        sentences.reasons_of(gate),
-        sentences.notes_of(gate),
-    )
+    said, told = verdict(gate), sentences.reasons_of(gate)
+    notes = sentences.notes_of(gate)
     is_said = WAITED in said  # and what to do is below
     answer = [said, *(each for each in told if not (is_said and WAITED_SENTENCE in each))]
     if gate.outcome in (PASS, NO_VERDICT) and _differs_beyond_limit(gate):

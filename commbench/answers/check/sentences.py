@@ -30,19 +30,23 @@ _TOGETHER = "together with their range"
 
 def reasons_of(gate: GateResult) -> list[str]:
     """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
-    of_history = bool(gate.baseline and gate.baseline.history)
-    told = dict.fromkeys(text for result in gate.results for text in result.remarks * of_history)
-    history = gate.baseline and gate.baseline.history
-    failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
-    if history and any(history.levels[c.case.key()].is_close for c in failed if c.estimate):
-        told["The earlier runs were made within minutes: rows fail by twice the interval."] = None
+    history, told = gate.baseline and gate.baseline.history, []
+    if history:
+        told = [text for result in gate.results for text in result.remarks]
+        failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
+        levels = [history.levels.get(check.case.key()) for check in failed]
+        if any(level.is_close for level in levels if level):
+            told.append(
+                "The earlier runs were made within minutes: rows fail by twice the interval."
+            )
     if gate.comparison:
         is_slower = bool(gate.worst and gate.worst.estimate)
-        return [*told, *known_causes(gate.comparison, is_slower or gate.outcome == PASS)]
+        causes = known_causes(gate.comparison, is_slower or gate.outcome == PASS)
+        return [*dict.fromkeys(told), *causes]
     queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
     checks = (check for result in gate.results for check in result.checks)
     is_judged = any(check.outcome != NOT_MEASURED for check in checks)
-    return [*told, *waited_sentences(queued * is_judged, [gate.run.header])]
+    return waited_sentences(queued * is_judged, [gate.run.header])
 
 
 def notes_of(gate: GateResult) -> list[str]:
