@@ -98,8 +98,7 @@ class Prediction(NamedTuple):
         factor = OPERATIONS[self.operation].busbw_factor
         if not factor or not self.size_bytes:
             return None
-        of_ranks = factor(self.world_size)
-        return self.time.map(lambda seconds: self.size_bytes / seconds * of_ranks)
+        return self.time.map(lambda seconds: self.size_bytes / seconds * factor(self.world_size))
 
     @property
     def busbw(self) -> float | None:

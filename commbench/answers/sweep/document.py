@@ -172,10 +172,9 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
 
 def bits_sentences(result: SweepResult) -> list[str]:
     """How the bits of the results differ between settings, at the largest size of each kind."""
-    titles, largest = _short_kinds(result), {}
-    for point in sorted(result.points, key=attrgetter("size_bytes")):
-        largest[point.kind] = point
-    found = []
+    titles, found = _short_kinds(result), []
+    ascending = sorted(result.points, key=attrgetter("size_bytes"))
+    largest = {point.kind: point for point in ascending}
     for kind, point in largest.items():
         rows = {result.names[row.setting]: row.row.measurement for row in point.rows if row}
         found.append(ways_sentence(f"{titles[kind]} {format_bytes(point.size_bytes)}", rows))
@@ -272,8 +271,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         for point in points
         for setting, row in zip(result.sweep.settings, point.rows, strict=True)
     ]
-    known = [row for *_, row in rows if row]
-    has_waited = any(row.waited or row.waited_rounds for row in known)
+    has_waited = any(row and (row.waited or row.waited_rounds) for *_, row in rows)
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),

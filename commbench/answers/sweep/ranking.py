@@ -258,8 +258,7 @@ def _make_times(
     for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            facts = find_facts(runs[best], run)
-            compared = compare_rows("", rows[best], row, tolerance, facts)
+            compared = compare_rows("", rows[best], row, tolerance, find_facts(runs[best], run))
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             # By round, another may be faster than the one whose median is the shortest.
