@@ -214,8 +214,7 @@ def _parse_lines(
         texts[name] = ("" if default is None else str(default),) * len(lines)
     values = {name: _parse_column(name, texts[name]) for name in checked}
     require_agreement(values)
-    keys = zip(*(values[name] for name in ("label", *KEY)), strict=True)
-    hashes = [*map(hash, keys)]
+    hashes = [*map(hash, zip(*(values[name] for name in ("label", *KEY)), strict=True))]
     if len({*hashes}) < len(lines) or not seen.isdisjoint(hashes):
         raise ValueError("an earlier line has the same case")
     seen.update(hashes)

@@ -319,9 +319,8 @@ def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
     for index, row in enumerate(run.rows):
         first = kinds.setdefault(kind_values(row), {}).setdefault(row.size_bytes, index)
         if first != index:
-            where = f"rows {first + 1} and {index + 1}"
-            if run.run is None:
-                where = f"lines {first + 2} and {index + 2}"
+            what, begin = ("lines", 2) if run.run is None else ("rows", 1)
+            where = f"{what} {first + begin} and {index + begin}"
             raise RecordsError(
                 f"{run.path} has two rows of {row.case.name}: {where}",
                 f"give every run its own file; only a {JOURNAL} may hold several launches",

@@ -227,10 +227,9 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[do
 def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.Section:
     """The commands that measure each run again, after those that measure all of them."""
     parts: list[doc.Block] = [*whole]
+    unknown = doc.Text("A results.csv does not contain the command.")
     for name, run in runs.items():
-        blocks: tuple[doc.Block, ...] = (doc.Text("A results.csv does not contain the command."),)
-        if run.header:
-            blocks = reproduce(run.header)
+        blocks: tuple[doc.Block, ...] = reproduce(run.header) if run.header else (unknown,)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
             blocks = (doc.Text(f"Continue it: `{resume_command(run.path)}`"), *blocks)
         parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
@@ -295,9 +294,8 @@ def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
     except UsageError as error:
         return (doc.Text(f"This commbench cannot repeat the run: {error.message}."),)
     where = node_config(options, options.ranks_per_node or 1)
-    each = ""
-    if options.nnodes > 1:
-        each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
+    nodes = options.nnodes
+    each = f" on each of {nodes} nodes, with --node-rank 0 to {nodes - 1}" * (nodes > 1)
     before = _with_variables(environment.chosen_variables(header))
     return (
         *([doc.Text(_IN_PROCESS)] if is_in_process(header) else []),

@@ -375,17 +375,15 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     return [("", warning) for warning in run_notes.find_warnings(_rows(result), under)]
 
 
-def _lines_to_paste(result: SweepResult) -> list[Block]:
+def _lines_to_paste(result: SweepResult) -> Iterator[Block]:
     """What measures the missing runs, and what exports the fastest settings."""
     resume = f"commbench sweep --resume {quote(str(result.path))}"
-    blocks: list[Block] = []
     if missing := result.missing_rounds:
         runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
-        blocks.append(Code(f"{runs}. This measures them:", resume))
+        yield Code(f"{runs}. This measures them:", resume)
     if make_tuner_ranges(result.compared):
         text = "This writes the fastest settings as a configuration of NCCL's tuner plugin:"
-        blocks.append(Code(text, f"{resume} --export {TUNER}"))
-    return blocks
+        yield Code(text, f"{resume} --export {TUNER}")
 
 
 VIEW = View(document, schema=4)

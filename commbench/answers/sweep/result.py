@@ -130,7 +130,7 @@ class SweepResult(Result, view="answers.sweep.document"):
     @property
     def faster_variants(self) -> tuple[ranking.FasterVariant, ...]:
         """For each step of a workload the variant to use, if one is faster."""
-        return ranking.faster_variants(self.points, self.sweep.tolerance)
+        return tuple(ranking.faster_variants(self.points, self.sweep.tolerance))
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known."""
