@@ -79,10 +79,9 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
         raise UsageError(known, hint)
     match what[0]:
         case LoadedRun(run=None) as rows:
-            raise UsageError(
-                f"{rows.path} contains rows, but no record of the run",
-                "name the run's folder or its run.jsonl; two results.csv can be compared",
-            )
+            why = f"{rows.path} contains rows, but no record of the run"
+            hint = "name the run's folder or its run.jsonl; two results.csv can be compared"
+            raise UsageError(why, hint)
         case LoadedRun(run=run) as loaded if run:
             found = run_document.document(run_document.ShownRun(run))
             return Contents(found, {run.name: loaded})
