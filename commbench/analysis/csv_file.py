@@ -169,10 +169,8 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
         raise files.unreadable_error(path, str(error), _HINT) from None
     names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
-        raise RecordsError(
-            f"{path} is not a results.csv: it has no column {', '.join(missing)}",
-            "give a run folder, its run.jsonl or its results.csv",
-        )
+        why = f"{path} is not a results.csv: it has no column {', '.join(missing)}"
+        raise RecordsError(why, "give a run folder, its run.jsonl or its results.csv")
     if len(set(names)) < len(names):
         raise RecordsError(f"{path} has two columns of one name", "remove one of them")
     return names
@@ -214,8 +212,7 @@ def _parse_lines(
         texts[name] = ("" if default is None else str(default),) * len(lines)
     values = {name: _parse_column(name, texts[name]) for name in checked}
     require_agreement(values)
-    keys = zip(*(values[name] for name in ("label", *KEY)), strict=True)
-    hashes = [*map(hash, keys)]
+    hashes = [*map(hash, zip(*(values[name] for name in ("label", *KEY)), strict=True))]
     if len({*hashes}) < len(lines) or not seen.isdisjoint(hashes):
         raise ValueError("an earlier line has the same case")
     seen.update(hashes)

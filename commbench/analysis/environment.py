@@ -155,18 +155,15 @@ def are_other_machines(a: LoadedRun, b: LoadedRun) -> bool:
     return any(each.name in machine for each in found)
 
 
-def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:
-    """In what two launches of one plan differ, of everything that a result depends on."""
+def describe_changes(began: RunHeader, now: RunHeader) -> str:
+    """In what two launches of one plan differ, of everything that a result depends on: `torch was
+    2.12.0 and is 2.13.0`; empty where nothing differs."""
     first, second = (
         {"num_nodes": str(header.num_nodes), "gpu_shared": str(header.gpu_shared)}
         for header in (began, now)
     )
-    return compare_recorded(_recorded(began), _recorded(now)) + _compare(first, second)
-
-
-def describe_changes(began: RunHeader, now: RunHeader) -> str:
-    """The same in words: `torch was 2.12.0 and is 2.13.0`; empty where nothing differs."""
-    return "; ".join(f"{each.name} was {each.a} and is {each.b}" for each in changes(began, now))
+    found = compare_recorded(_recorded(began), _recorded(now)) + _compare(first, second)
+    return "; ".join(f"{each.name} was {each.a} and is {each.b}" for each in found)
 
 
 def _compare(

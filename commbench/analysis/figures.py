@@ -295,8 +295,7 @@ def find_difference(a: Numerics, b: Numerics, dtype: str) -> Difference | None:
     """How two results differ; None where they are not sums of the same data."""
     if (a.data, a.seed) != (b.data, b.seed):
         return None
-    width = DTYPES[dtype].size_bytes
-    first, second = (_in_order(each.sample, width) for each in (a, b))
+    first, second = (_in_order(each.sample, DTYPES[dtype].size_bytes) for each in (a, b))
     if not first or len(first) != len(second):
         return None
     apart = [abs(x - y) for x, y in zip(first, second, strict=True)]

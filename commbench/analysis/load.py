@@ -211,10 +211,9 @@ def load(
         return _load_results(path, columns)
     if kind:
         return as_loaded_run(open_run(path, hints), columns)
-    raise RecordsError(
-        f"{path} has no results",
-        "give a run folder, its run.jsonl or results.csv, or another tool's file",
-    )
+    why = f"{path} has no results"
+    hint = "give a run folder, its run.jsonl or results.csv, or another tool's file"
+    raise RecordsError(why, hint)
 
 
 def kind_of(path: Path) -> str:
@@ -319,13 +318,11 @@ def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
     for index, row in enumerate(run.rows):
         first = kinds.setdefault(kind_values(row), {}).setdefault(row.size_bytes, index)
         if first != index:
-            where = f"rows {first + 1} and {index + 1}"
-            if run.run is None:
-                where = f"lines {first + 2} and {index + 2}"
-            raise RecordsError(
-                f"{run.path} has two rows of {row.case.name}: {where}",
-                f"give every run its own file; only a {JOURNAL} may hold several launches",
-            )
+            what, begin = ("lines", 2) if run.run is None else ("rows", 1)
+            where = f"{what} {first + begin} and {index + begin}"
+            why = f"{run.path} has two rows of {row.case.name}: {where}"
+            hint = f"give every run its own file; only a {JOURNAL} may hold several launches"
+            raise RecordsError(why, hint)
     return kinds
 
 

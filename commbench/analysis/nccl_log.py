@@ -70,11 +70,6 @@ class NcclSelection(NamedTuple):
     """`LL`, `LL128`, `SIMPLE`; of a symmetric kernel its name."""
     channels: int
 
-    @property
-    def is_of_table(self) -> bool:
-        """Whether the algorithm is one that NCCL_ALGO and a tuner can name."""
-        return self.algorithm not in _KINDS.values()
-
 
 def parse_selections(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
     """NCCL's selections, each once, from the lines of its log of the subsystem TUNING."""

@@ -16,6 +16,7 @@ from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, IN_TITLE, describe_timing
 from commbench.plan.operations import OPERATIONS
+from commbench.stats import collect
 from commbench.units import format_bytes, format_sizes, size_end
 
 if TYPE_CHECKING:
@@ -95,10 +96,8 @@ def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: float) -> str:
 
 def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
     """The sizes of each kind of case; the kind as the values of its dimensions."""
-    kinds: dict[tuple[Any, ...], set[int]] = {}
-    for row in rows:
-        kinds.setdefault(kind_values(row), set()).add(named_bytes(row))
-    return kinds
+    sizes = collect((kind_values(row), named_bytes(row)) for row in rows)
+    return {kind: {*own} for kind, own in sizes.items()}
 
 
 _COLUMNS = {

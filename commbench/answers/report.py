@@ -36,6 +36,7 @@ from commbench.runner.option import as_label
 from commbench.runner.planning import node_config
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import with_recorded_plan
+from commbench.stats import collect
 from commbench.units import format_about, format_sizes
 from commbench.validation import brief
 from commbench.views import document as doc
@@ -71,21 +72,19 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):
         found = comparing.document(comparing.Comparisons(comparisons))
-        runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
-        return Contents(found, runs)
+        return Contents(found, _named([comparisons[0].a, *(each.b for each in comparisons)]))
     if len(what) != 1:
         known = "a report is about one run, several runs or comparisons, one check or one sweep"
         hint = "make a report of each" if what else "name at least one run"
         raise UsageError(known, hint)
     match what[0]:
         case LoadedRun(run=None) as rows:
-            raise UsageError(
-                f"{rows.path} contains rows, but no record of the run",
-                "name the run's folder or its run.jsonl; two results.csv can be compared",
-            )
+            why = f"{rows.path} contains rows, but no record of the run"
+            hint = "name the run's folder or its run.jsonl; two results.csv can be compared"
+            raise UsageError(why, hint)
         case LoadedRun(run=run) as loaded if run:
-            shown = run_document.ShownRun(run)
-            return Contents(run_document.document(shown), {run.name: loaded})
+            found = run_document.document(run_document.ShownRun(run))
+            return Contents(found, {run.name: loaded})
         case GateResult() as gate:
             return _check_contents(gate)
         case SweepResult() as sweep:
@@ -227,10 +226,9 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[do
 def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.Section:
     """The commands that measure each run again, after those that measure all of them."""
     parts: list[doc.Block] = [*whole]
+    unknown = doc.Text("A results.csv does not contain the command.")
     for name, run in runs.items():
-        blocks: tuple[doc.Block, ...] = (doc.Text("A results.csv does not contain the command."),)
-        if run.header:
-            blocks = reproduce(run.header)
+        blocks: tuple[doc.Block, ...] = reproduce(run.header) if run.header else (unknown,)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
             blocks = (doc.Text(f"Continue it: `{resume_command(run.path)}`"), *blocks)
         parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
@@ -295,9 +293,8 @@ def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
     except UsageError as error:
         return (doc.Text(f"This commbench cannot repeat the run: {error.message}."),)
     where = node_config(options, options.ranks_per_node or 1)
-    each = ""
-    if options.nnodes > 1:
-        each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
+    nodes = options.nnodes
+    each = f" on each of {nodes} nodes, with --node-rank 0 to {nodes - 1}" * (nodes > 1)
     before = _with_variables(environment.chosen_variables(header))
     return (
         *([doc.Text(_IN_PROCESS)] if is_in_process(header) else []),
@@ -320,11 +317,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
     swept: list[str] = []
     for flag, each in (("env", [s.variables for s in sweep.settings]),
                        ("vary", [s.vary_options for s in sweep.settings])):  # fmt: skip
-        values: dict[str, dict[str, None]] = {}
-        for pairs in each:
-            for name, value in pairs:
-                values.setdefault(name, {})[value] = None
-        for name, found in values.items():
+        for name, found in collect(dict.fromkeys(chain.from_iterable(each))).items():
             swept.append(name)
             if any("," in value for value in found):
                 words += [f"--{flag}={name}:={value}" for value in found]
@@ -345,8 +338,7 @@ def _with_variables(variables: Mapping[str, str]) -> list[str]:
 def _recorded_options(header: RunHeader) -> RunOptions:
     """The options of the run that the header begins. Raises UsageError for what is refused now."""
     # The runs of a sweep are called by their settings, which no --label may hold.
-    renamed = header._replace(label=as_label(header.label))
-    options = with_recorded_plan(RunOptions(), renamed)
+    options = with_recorded_plan(RunOptions(), header._replace(label=as_label(header.label)))
     options = replace(options, peak=header.plan.peak or None)
     if workload := header.plan.workload:
         file = Path(f"{as_label(str(workload['name']))}.json")

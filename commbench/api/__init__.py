@@ -213,10 +213,9 @@ def check(
         effects = {PASS: PASS, FAIL: FAIL, "no-verdict": NO_VERDICT}
         counted = choose("--undecided", str(undecided), effects)
     if tolerance is not None and expect is None:
-        raise UsageError(
-            "--tolerance belongs to --expect",
-            "add --expect run; or with --against write --max-slowdown 10% instead",
-        )
+        why = "--tolerance belongs to --expect"
+        hint = "add --expect run; or with --against write --max-slowdown 10% instead"
+        raise UsageError(why, hint)
     if published and expect != PUBLISHED:
         raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):

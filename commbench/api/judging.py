@@ -170,10 +170,9 @@ def expect(
     """
     model = links.choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
-        raise UsageError(
-            "no hardware is given",
-            f"give --gpu, such as --gpu h100; or {_WITHOUT}; or `commbench expect RUN`",
-        )
+        why = "no hardware is given"
+        hint = f"give --gpu, such as --gpu h100; or {_WITHOUT}; or `commbench expect RUN`"
+        raise UsageError(why, hint)
     in_rack = model and model.connects and model.connects > links.LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
     require_within("--nodes", nodes, 1, 1 << 20)
@@ -266,10 +265,8 @@ def published_curves(
     for file in [files] if isinstance(files, (str, Path)) else files:
         own = curves.read_curves(Path(file)) or curves.curves_of(load_rows(file, notify=notify))
         if not own:
-            raise UsageError(
-                f"{file} has no curves: no plain calls on one host with known accelerators",
-                "leave it out",
-            )
+            why = f"{file} has no curves: no plain calls on one host with known accelerators"
+            raise UsageError(why, "leave it out")
         found += own
     return tuple(found)
 

@@ -120,10 +120,8 @@ def run(**options: Unpack[keywords.Run]) -> Run:
 def _record(parsed: RunOptions) -> Run:
     """Carry out a run on ranks that are launched from here."""
     if context := find_rank_context(parsed):
-        raise UsageError(
-            f"{context.launcher} started this process as one of {context.world_size} ranks",
-            "commbench.measure measures on the process group of such ranks",
-        )
+        why = f"{context.launcher} started this process as one of {context.world_size} ranks"
+        raise UsageError(why, "commbench.measure measures on the process group of such ranks")
     recorder = _Recorder()
     try:
         run_options(parsed, recorder)
@@ -287,17 +285,14 @@ def replay_options(
             raise UsageError("a run that is resumed has its workload", "leave out the file")
         return _resumed("replay", lambda plan: bool(plan.workload), options, *users)
     if workload is None:
-        raise UsageError(
-            "no workload is given",
-            "name its file; `commbench workload import TRACE -o step.json` makes one of a trace",
-        )
+        why = "no workload is given"
+        hint = "name its file; `commbench workload import TRACE -o step.json` makes one of a trace"
+        raise UsageError(why, hint)
     defaults = {} if options.get("iters") is not None else REPLAY_DEFAULTS
     if isinstance(workload, Workload):
         if options.get("launcher") == "torchrun":
-            raise UsageError(
-                "the torchrun command needs the file of the workload",
-                "write it with commbench.workload.save, and give its path",
-            )
+            why = "the torchrun command needs the file of the workload"
+            raise UsageError(why, "write it with commbench.workload.save, and give its path")
         parsed = parse_options({**defaults, **options}, *users)
         return replace(parsed, workload_values=workload_values(workload))
     return parse_options({**defaults, **options, "workload": Path(workload)}, *users)

@@ -75,10 +75,8 @@ def load(
     analysis = analyse(*paths, report=report)
     found = analysis.workload
     if not found.steps:
-        raise RecordsError(
-            "no whole step is in the traces of all ranks",
-            "trace the same steps on all ranks, and let each profiler end",
-        )
+        why = "no whole step is in the traces of all ranks"
+        raise RecordsError(why, "trace the same steps on all ranks, and let each profiler end")
     if all(call.size_bytes is None for _, _, call in found.calls()):
         cut = next((trace.path for trace in analysis.traces if trace.is_cut), "")
         raise RecordsError(

@@ -219,10 +219,9 @@ def sweep(
         allowed = {"resume", "rounds", "tolerance", "export", "format", "verbose"}
         of_run = parse_words(context.args, "sweep")
         if of_run.given - {"plots"} or {*asked} - allowed:
-            raise UsageError(
-                "--resume continues with the settings that the folder describes",
-                "take only --rounds, --tolerance, --export, --format, --verbose, --no-plots",
-            )
+            why = "--resume continues with the settings that the folder describes"
+            hint = "take only --rounds, --tolerance, --export, --format, --verbose, --no-plots"
+            raise UsageError(why, hint)
         more: Any = {"tolerance": within, "export": export, "rounds": asked.get("rounds")}
         measure = partial(api.resume_sweep, resume, plots=of_run.plots, **more)
     else:

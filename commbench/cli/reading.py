@@ -51,10 +51,8 @@ def show(
         from commbench.answers.sweep.document import VIEW as SWEEP_VIEW
 
         if groups or calls or size or any((peak, op, *hints.values())):
-            raise UsageError(
-                f"{name} is a sweep, and these options are for runs",
-                "leave out all options but --format, --verbose and --warnings",
-            )
+            why = f"{name} is a sweep, and these options are for runs"
+            raise UsageError(why, "leave out all options but --format, --verbose and --warnings")
         show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, warnings or verbose)
         return
     from commbench.answers.show.run_document import VIEW, ShownRun

@@ -99,10 +99,8 @@ def write_pictures(pictures: Sequence[plot.Picture], output: Path, is_again: boo
     what it now replaces."""
     replaced, is_one, paths = OWN_PICTURE if is_again else None, names_file(output), []
     if is_one and len(pictures) != 1:
-        raise UsageError(
-            f"{output} can hold one picture, and here are {len(pictures)}",
-            "--output DIR draws a picture of each",
-        )
+        why = f"{output} can hold one picture, and here are {len(pictures)}"
+        raise UsageError(why, "--output DIR draws a picture of each")
     folder = output.parent if is_one else make_folder(output)
     for picture in pictures:
         path = output if is_one else folder / f"{picture.name}.png"

@@ -205,10 +205,8 @@ def _padded(tensors: Iterable[Tensor], ranks: int) -> int:
 def _one_dtype(tensors: tuple[Tensor, ...], dtype: str | None) -> str:
     found = {dtype or t.dtype for t in tensors}
     if len(found) > 1:
-        raise UsageError(
-            f"a unit has parameters of {' and '.join(sorted(found))}",
-            "FSDP gathers one dtype at a time: give --dtype",
-        )
+        why = f"a unit has parameters of {' and '.join(sorted(found))}"
+        raise UsageError(why, "FSDP gathers one dtype at a time: give --dtype")
     return found.pop()
 
 
@@ -245,10 +243,9 @@ def megatron_workload(
     if found.pop("etp", 1) != 1:
         raise UsageError("tensor parallel experts are not generated", "leave out etp")
     if unknown := [name for name in found if name not in Sizes._fields]:
-        raise UsageError(
-            f"--mesh {mesh}: {unknown[0]} is none of tp, cp, dp, pp and ep",
-            "write for example --mesh tp=4,dp=8; other groups follow from these sizes",
-        )
+        why = f"--mesh {mesh}: {unknown[0]} is none of tp, cp, dp, pp and ep"
+        hint = "write for example --mesh tp=4,dp=8; other groups follow from these sizes"
+        raise UsageError(why, hint)
     layout = Layout(mesh=mesh, mesh_order=ORDER)
     if (ranks := layout.needed_ranks()) is None:
         raise UsageError(f"--mesh {mesh} leaves the number of ranks open", "give dp=2, not dp=-1")
@@ -289,15 +286,11 @@ def _require_possible(model: Transformer, training: Training, sizes: Sizes) -> N
         (max(1, model.experts), "experts", "ep", sizes.ep),
     ):
         if whole % part:
-            raise UsageError(
-                f"{whole} {noun} cannot be divided by {name} = {part}",
-                f"the {noun} must be a multiple of {name}",
-            )
+            why = f"{whole} {noun} cannot be divided by {name} = {part}"
+            raise UsageError(why, f"the {noun} must be a multiple of {name}")
     if model.is_moe and sizes.tp > 1 and not training.sequence_parallel:
-        raise UsageError(
-            "Megatron-LM trains experts with tp only with sequence parallelism",
-            "leave out --no-sequence-parallel",
-        )
+        why = "Megatron-LM trains experts with tp only with sequence parallelism"
+        raise UsageError(why, "leave out --no-sequence-parallel")
 
 
 def _formulas(calls: StageCalls) -> Iterator[str]:

@@ -154,10 +154,8 @@ class Transformer(NamedTuple):
         before = [Tensor("embedding", (self.vocab, h))]
         if self.positions:
             before.append(Tensor("positions", (self.positions, h)))
-        after = self._tensors("", {"norm": (h,)})
-        if not self.tied:
-            after = (*after, Tensor("output", (self.vocab, h)))
-        return tuple(before), after
+        output = () if self.tied else (Tensor("output", (self.vocab, h)),)
+        return tuple(before), (*self._tensors("", {"norm": (h,)}), *output)
 
     def model(self, dtype: str = "float32") -> Model:
         """The whole model."""

@@ -229,7 +229,11 @@ def trace_workload(
     for same in alike.values():
         ranks = by_step[same[0]]
         medians = {rank: _median_calls([by_step[n][rank] for n in same]) for rank in ranks}
-        programs = _share_programs(medians)
+        by_work = collect((_work(calls), rank) for rank, calls in medians.items())
+        programs = tuple(
+            workload.Program(tuple(own), _median_calls([medians[rank] for rank in own]))
+            for own in by_work.values()
+        )
         if len(traces) < world_size and _is_alike_everywhere(world_size, sets, programs):
             programs, is_taken = (programs[0]._replace(ranks=everyone),), True
         times = [time for name in same for time in durations[name] if time > 0]
@@ -322,15 +326,6 @@ def _median_calls(programs: Sequence[Sequence[workload.Call]]) -> tuple[workload
             known[name] = round(median(times), _DIGITS) if times else None
         merged.append(calls[0]._replace(**known))
     return tuple(merged)
-
-
-def _share_programs(by_rank: dict[int, tuple[workload.Call, ...]]) -> tuple[workload.Program, ...]:
-    """One program of the ranks that make the same calls."""
-    alike = collect((_work(calls), rank) for rank, calls in by_rank.items())
-    return tuple(
-        workload.Program(tuple(ranks), _median_calls([by_rank[rank] for rank in ranks]))
-        for ranks in alike.values()
-    )
 
 
 def _is_alike_everywhere(

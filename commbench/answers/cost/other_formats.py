@@ -60,10 +60,8 @@ def _autoparallel(projection: Projection) -> str:
     """The text of a file `colls*.table`; the sizes of the request are those of input tensors."""
     request = projection.request
     if odd := [size for size in request.sizes if size % MIB]:
-        raise UsageError(
-            f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not",
-            "write for example --sizes 1M-2G",
-        )
+        why = f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not"
+        raise UsageError(why, "write for example --sizes 1M-2G")
     wanted = sorted({*request.sizes})
     rows = []
     for name in request.operations:
@@ -152,10 +150,9 @@ def _kernels(times: Sequence[Time], kind: str, groups: list[int]) -> Iterator[di
 def _require(operation: Operation, calls: Sequence[str], reader: str) -> None:
     if operation.torch_call not in calls:
         known = [o.name for o in operations.OPERATIONS.values() if o.torch_call in calls]
-        raise UnavailableError(
-            f"{reader} reads no times of {operation.name}",
-            f"it reads those of {', '.join(dict.fromkeys(known))}: name them with --op",
-        )
+        why = f"{reader} reads no times of {operation.name}"
+        hint = f"it reads those of {', '.join(dict.fromkeys(known))}: name them with --op"
+        raise UnavailableError(why, hint)
 
 
 class Choice(NamedTuple):

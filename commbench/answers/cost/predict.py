@@ -98,8 +98,7 @@ class Prediction(NamedTuple):
         factor = OPERATIONS[self.operation].busbw_factor
         if not factor or not self.size_bytes:
             return None
-        of_ranks = factor(self.world_size)
-        return self.time.map(lambda seconds: self.size_bytes / seconds * of_ranks)
+        return self.time.map(lambda seconds: self.size_bytes / seconds * factor(self.world_size))
 
     @property
     def busbw(self) -> float | None:
@@ -115,10 +114,8 @@ def predict(machine: Machine, request: Request) -> list[Prediction]:
     for name in request.operations:
         sizes = request.sizes if OPERATIONS[name].has_data else (0,)
         if len(world_sizes) * len(sizes) > MOST_PREDICTIONS:
-            raise UsageError(
-                f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
-                f"at most {MOST_PREDICTIONS:,} predictions are made at once",
-            )
+            why = f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many"
+            raise UsageError(why, f"at most {MOST_PREDICTIONS:,} predictions are made at once")
         for n in world_sizes:  # fewer ranks than a host has are all on one
             on_host = min(per_node, n)
             models = _find_models(machine, name, n, on_host, request.variant)
@@ -200,10 +197,9 @@ def _find_models(
     fitted = find_fitted(machine, operation, kind, variant, per_node)
     if not fitted.best.curve.model.spans_ranks and world_size not in fitted.world_sizes:
         ranks = format_count(fitted.world_sizes[0], "rank")
-        raise UnavailableError(
-            f"{operation} {kind} was measured with {ranks} only: nothing shows other ranks",
-            f"ask for --ranks {fitted.world_sizes[0]}, or fit runs with three numbers of ranks",
-        )
+        why = f"{operation} {kind} was measured with {ranks} only: nothing shows other ranks"
+        hint = f"ask for --ranks {fitted.world_sizes[0]}, or fit runs with three numbers of ranks"
+        raise UnavailableError(why, hint)
     same = (operation, WITHIN, fitted.variant)
     inside = (m for m in machine.fitted if (m.operation, m.kind, m.variant) == same)
     return fitted, next(inside, None) if kind == ACROSS and per_node > 1 else None
@@ -350,9 +346,7 @@ def project(machine: Machine, request: Request) -> Projection:
     per_node = choose_ranks_per_node(machine, request.world_sizes, request.ranks_per_node)
     for ranks in request.world_sizes:
         if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
-            raise UsageError(
-                f"{ranks} ranks do not fill hosts of {format_count(per_node, 'rank')}",
-                f"ask for --ranks {ranks - ranks % per_node + per_node}",
-            )
+            why = f"{ranks} ranks do not fill hosts of {format_count(per_node, 'rank')}"
+            raise UsageError(why, f"ask for --ranks {ranks - ranks % per_node + per_node}")
     names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
     return Projection(machine, request._replace(operations=names, ranks_per_node=per_node))

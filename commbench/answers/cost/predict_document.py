@@ -66,7 +66,7 @@ def document(projection: Projection) -> Document:
             *([drawn] if _panels(projection) else []),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
             *(
-                Section(f"{m.title}: {m.model}", [Facts(_facts(m, own))])
+                Section(f"{m.title}: {m.model}", [Facts([*_facts(m, own)])])
                 for m, own in projection.by_model
             ),
         ],
@@ -100,19 +100,18 @@ def _answer(machine: Machine, fitted: FittedModel, found: Sequence[Prediction]) 
     return sentence(named) + outside
 
 
-def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
+def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[tuple[str, str]]:
     """What supports the predictions of a model, and how far away from it they are."""
-    facts = [*model_facts(fitted)]
+    yield from model_facts(fitted)
     ranks, sizes = (sorted({getattr(p, FIELDS[axis]) for p in found}) for axis in (RANKS, SIZES))
-    facts += _beyond(ranks, fitted.world_sizes, str, "ranks")
-    facts += _beyond(sizes, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes, "size")
+    yield from _beyond(ranks, fitted.world_sizes, str, "ranks")
+    yield from _beyond(sizes, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes, "size")
     per_node = found[0].ranks_per_node
     if fitted.kind == cost_models.ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
-        facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
+        yield "ranks on a host", f"{per_node}; measured: {measured}"
     if half := intervals.find_figure(fitted, ranks[-1], per_node, 1, -1):
-        facts.append((f"n-half with {ranks[-1]} ranks", format_about(half.value)))
-    return facts
+        yield f"n-half with {ranks[-1]} ranks", format_about(half.value)
 
 
 def _beyond(

@@ -71,10 +71,8 @@ def fit_machine(
     backend = _one("backends", [header.plan.backend for header in headers])
     observations = [each for source in sources for each in source.observations]
     if not observations:
-        raise UnavailableError(
-            f"{list_some([source.name for source in sources], 3)}: there is no time to fit",
-            "give runs with timed collectives of at least two ranks",
-        )
+        why = f"{list_some([source.name for source in sources], 3)}: there is no time to fit"
+        raise UnavailableError(why, "give runs with timed collectives of at least two ranks")
     observations = choose_observations(observations, chosen)
     groups = group_observations(mark_left_out(observations, leave_out))
     fitted: list[FittedModel] = []
@@ -119,10 +117,8 @@ def _one(what: str, values: Sequence[str]) -> str:
     """The value that all have that have one. UsageError where there are two."""
     known = list(dict.fromkeys(filter(None, values)))
     if len(known) > 1:
-        raise UsageError(
-            f"the runs have different {what}: {list_some(known, 3)}",
-            "fit the runs of each machine into a file of its own",
-        )
+        why = f"the runs have different {what}: {list_some(known, 3)}"
+        raise UsageError(why, "fit the runs of each machine into a file of its own")
     return known[0] if known else ""
 
 

@@ -233,10 +233,8 @@ def document(found: Explanation) -> Document:
     """A row with its facts; several as a table, and their facts where they were asked for."""
     first, is_one = found.rows[0], len(found.rows) == 1
     is_summary = not is_one or found.is_overview
-    blocks: list[Any] = []
-    if is_summary:
-        blocks.append(Table("", _COLUMNS, found.rows, attrgetter("row.case.title")))
-        blocks.append(Items([*_notes(found)]))
+    table = Table("", _COLUMNS, found.rows, attrgetter("row.case.title"))
+    blocks: list[Any] = [table, Items([*_notes(found)])] if is_summary else []
     if found.has_others:
         blocks.append(Text("The size of the highest busbw is explained: --size chooses another."))
     for each in found.rows:

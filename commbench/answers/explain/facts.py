@@ -257,8 +257,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
     waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
     alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}
     times = {case.size_bytes: t for case, t in alike.items() if case not in waited}
-    ranks = row.case.ranks
-    points = observations.make_points(times, ranks)
+    points = observations.make_points(times, row.case.ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
     longer, why = times.get(2 * size), ""

@@ -154,8 +154,7 @@ def format_values(values: Sequence[float], rows: int) -> list[str]:
     """The values with equally many decimals, in few characters."""
     middle = median(values)
     decimals = 0 if middle >= 40 else 1 if middle >= 4 else max(2, 2 - floor(log10(middle)))
-    if rows > MOST_VALUES // 2:
-        decimals = max(0, decimals - 1)
+    decimals = max(0, decimals - (rows > MOST_VALUES // 2))
     return [f"{value:.{decimals}f}" for value in values]
 
 

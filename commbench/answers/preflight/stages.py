@@ -183,13 +183,11 @@ def find_least(attempts: Attempts, folder: Path, tolerance: float) -> dict[str, 
     """How many times as slow as the others a host must be to be named in 95 % of such preflights,
     alone and in pairs; None where too few hosts passed to compare them."""
     passed = [a for a in attempts if a.passed and a.folder]
-    alone = {a.hosts[0]: a for a in passed if a.stage == ALONE}
-    fleet = _judge_runs(alone, folder, tolerance)
-    groups = fleet.groups if fleet else ()
-    least = [1 + group.least for group in groups if group.least is not None]
+    fleet = _judge_runs({a.hosts[0]: a for a in passed if a.stage == ALONE}, folder, tolerance)
+    known = [group.least for group in (fleet.groups if fleet else ()) if group.least is not None]
     pairs = _join([a for a in passed if a.stage == PAIRS and not a.retried], folder)
     limit = find_slow(pairs).rank_limit if pairs.values else None
-    return {ALONE: max(least, default=None), PAIRS: 1 / limit if limit else None}
+    return {ALONE: 1 + max(known) if known else None, PAIRS: 1 / limit if limit else None}
 
 
 def slow_links(

@@ -7,7 +7,7 @@ Comments name the differences between how commbench and nccl-tests measure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 
 from commbench import __version__
@@ -152,19 +152,18 @@ def _step(ascending: Sequence[int]) -> str:
     return f"{min(differences)}(bytes)" if len(differences) == 1 else "listed"
 
 
-def _devices(header: RunHeader) -> list[str]:
+def _devices(header: RunHeader) -> Iterator[str]:
     """A line for each rank; of an imported run, whose ranks are not recorded, one line."""
     if is_imported(header):
-        return [f"#  {clean(header.describe_ranks())}"]
-    lines = []
+        yield f"#  {clean(header.describe_ranks())}"
+        return
     for rank in header.ranks:
         device, _, name = clean(rank.device).partition(" ")
         kind, _, index = device.partition(":")
-        lines.append(
+        yield (
             f"#  Rank {rank.rank:2} Group  0 Pid {rank.pid:6} on {clean(rank.host):>10} "
             f"device {index or '0':>2} [n/a] {name or kind}"
         )
-    return lines
 
 
 def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:

@@ -89,9 +89,8 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
     listed = {text.removesuffix(BACK) for text in plan.pairs}
     found: dict[tuple[Any, ...], Case] = {}
     for case in cases:
-        named = case
-        if names and case.pairs and case.pairs.removesuffix(BACK) not in listed:
-            named = case._replace(pairs=names[0])
+        is_of_round = names and case.pairs and case.pairs.removesuffix(BACK) not in listed
+        named = case._replace(pairs=names[0]) if is_of_round else case
         found.setdefault((*named.key(), named.status, named.reason), named)
     return list(found.values())
 

@@ -145,16 +145,14 @@ class Kind(NamedTuple):
         return f"{sum(known)}{of_rows}" if known else ""
 
 
-def summarise_kinds(kinds: Kinds) -> list[Kind]:
+def summarise_kinds(kinds: Kinds) -> Iterator[Kind]:
     """The figures of each kind."""
     titles = short_titles({title: rows[0].case for title, rows in kinds.items()}, ("group_ranks",))
-    found = []
     for title, rows in kinds.items():
         right = [row for row in rows if row.time and row.measurement.status == OK]
         counted = [row for row in right if _counts(row)]
         mark = "" if counted else max(map(_mark, rows))
-        found.append(Kind(titles[title], rows, summarise_curve(counted or right), mark))
-    return found
+        yield Kind(titles[title], rows, summarise_curve(counted or right), mark)
 
 
 def _half(kind: Kind) -> str:

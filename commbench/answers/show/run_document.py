@@ -117,7 +117,7 @@ def document(shown: ShownRun) -> doc.Document:
     where, _, how = describe_run(run).partition("; ")
     if shown.only_groups:
         return doc.Document(run.name, [where, how], (), shapes.groups_blocks(rows))
-    kinds = run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))
+    kinds = [*run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))]
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
     found = [] if shown.soak else waited_answer(rows)

@@ -142,9 +142,9 @@ def analyse_soak(run: Run, tolerance: float = TOLERANCE) -> SoakResult:
     return SoakResult(
         run.name, elapsed_s, run.header.plan.soak_s,
         max((row.points[-1].cycle for row in rows), default=0), tuple(rows),
-        _slow_minutes(run, rows, tolerance), tuple(_find_wrong(run)), find_quorum(run), calls,
-        sum(check.elapsed_s for check in run.checks) / (elapsed_s or 1.0), 1 - (1 - 1e-3) ** calls,
-        tolerance, run.incomplete,
+        tuple(_slow_minutes(run, rows, tolerance)), tuple(_find_wrong(run)), find_quorum(run),
+        calls, sum(check.elapsed_s for check in run.checks) / (elapsed_s or 1.0),
+        1 - (1 - 1e-3) ** calls, tolerance, run.incomplete,
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | Non
     return first, last, Estimate(found.value, low, high)
 
 
-def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[SlowMinute, ...]:
+def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> Iterator[SlowMinute]:
     """The minutes that were slower than others by more than the tolerance and the noise; none in a
     soak of few minutes."""
     by_minute = stats.collect(
@@ -198,12 +198,11 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
         for row in rows for point in row.points if point.time_s > 0 and row.time_s > 0
     )  # fmt: skip
     if len(by_minute) < FEWEST_MINUTES:
-        return ()
+        return
     batch_spread = _spread([*chain.from_iterable(by_minute.values())])
     middles = {minute: median(sorted(logs)) for minute, logs in by_minute.items()}
     usual, spread = median(sorted(middles.values())), _spread([*middles.values()])
     factor = stats.factor_of_all(len(middles))  # one false alarm in 40 soaks
-    slow = []
     for minute, middle in sorted(middles.items()):
         number = len(by_minute[minute])
         of_median = batch_spread * sqrt(pi / 2 / number)  # of normal values
@@ -211,8 +210,7 @@ def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[
         found = stats.around(middle - usual, half).map(exp)
         if found.ends[0] > 1 + tolerance:
             start_s = minute * MINUTE_S
-            slow.append(SlowMinute(start_s, clock_at(run, start_s), found, number))
-    return tuple(slow)
+            yield SlowMinute(start_s, clock_at(run, start_s), found, number)
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -172,10 +172,9 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
 
 def bits_sentences(result: SweepResult) -> list[str]:
     """How the bits of the results differ between settings, at the largest size of each kind."""
-    titles, largest = _short_kinds(result), {}
-    for point in sorted(result.points, key=attrgetter("size_bytes")):
-        largest[point.kind] = point
-    found = []
+    titles, found = _short_kinds(result), []
+    ascending = sorted(result.points, key=attrgetter("size_bytes"))
+    largest = {point.kind: point for point in ascending}
     for kind, point in largest.items():
         rows = {result.names[row.setting]: row.row.measurement for row in point.rows if row}
         found.append(ways_sentence(f"{titles[kind]} {format_bytes(point.size_bytes)}", rows))
@@ -272,8 +271,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         for point in points
         for setting, row in zip(result.sweep.settings, point.rows, strict=True)
     ]
-    known = [row for *_, row in rows if row]
-    has_waited = any(row.waited or row.waited_rounds for row in known)
+    has_waited = any(row and (row.waited or row.waited_rounds) for *_, row in rows)
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
@@ -377,17 +375,15 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     return [("", warning) for warning in run_notes.find_warnings(_rows(result), under)]
 
 
-def _lines_to_paste(result: SweepResult) -> list[Block]:
+def _lines_to_paste(result: SweepResult) -> Iterator[Block]:
     """What measures the missing runs, and what exports the fastest settings."""
     resume = f"commbench sweep --resume {quote(str(result.path))}"
-    blocks: list[Block] = []
     if missing := result.missing_rounds:
         runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
-        blocks.append(Code(f"{runs}. This measures them:", resume))
+        yield Code(f"{runs}. This measures them:", resume)
     if make_tuner_ranges(result.compared):
         text = "This writes the fastest settings as a configuration of NCCL's tuner plugin:"
-        blocks.append(Code(text, f"{resume} --export {TUNER}"))
-    return blocks
+        yield Code(text, f"{resume} --export {TUNER}")
 
 
 VIEW = View(document, schema=4)

@@ -75,7 +75,7 @@ def _pictures(
     has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
     if has_curves:
         fastest = ranking.rank_settings(points)[0].setting
-        sides = _sides(result, sorted(settings, key=lambda s: s != fastest), points)
+        sides = [*_sides(result, sorted(settings, key=lambda s: s != fastest), points)]
         panels = ratio_panels(sides, result.sweep.tolerance)
         notes = [*texts, "Time of a call, geometric mean over rounds"]
         yield Picture(name, title, description, panels, notes)
@@ -136,9 +136,9 @@ def _is_void(each: ranking.SettingTime) -> bool:
 
 def _sides(
     result: SweepResult, settings: Sequence[Setting], points: Sequence[ranking.SweepPoint]
-) -> list[Side]:
+) -> Iterator[Side]:
     """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
-    sides, first = [], settings[0]
+    first = settings[0]
     sized = [point for point in points if point.size_bytes]
     for setting in settings:
         own = [(p.size_bytes, e) for p in sized for e in p.by_time if e.setting == setting]
@@ -146,8 +146,7 @@ def _sides(
         rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
         waited = {size for size, each in own if _is_void(each)}
-        sides.append(Side(result.names[setting], times, ratios, waited))
-    return sides
+        yield Side(result.names[setting], times, ratios, waited)
 
 
 def _heat_map(

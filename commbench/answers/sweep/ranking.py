@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import attrgetter, itemgetter
 from statistics import geometric_mean
@@ -258,8 +258,7 @@ def _make_times(
     for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
         if row and best and time and setting != best:
-            facts = find_facts(runs[best], run)
-            compared = compare_rows("", rows[best], row, tolerance, facts)
+            compared = compare_rows("", rows[best], row, tolerance, find_facts(runs[best], run))
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
             # By round, another may be faster than the one whose median is the shortest.
@@ -336,11 +335,10 @@ def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     return list(found.values())
 
 
-def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[FasterVariant, ...]:
+def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> Iterator[FasterVariant]:
     """The variant of each step that takes least time under the best setting of the step, if it is
     faster than the step as it is made."""
     compared = [point for point in points if point.case.step and point.is_compared]
-    found = []
     for made in steps_as_made(compared):
         others = [
             (each.time, point.case.variant, each.row)
@@ -353,8 +351,7 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
         time, fastest, row = min(others, key=itemgetter(0), default=none)
         gain, why = stats.ratio(time, made.best.time), comparing.waited_sides(made.best.row, row)
         if gain and not why and stats.decide(gain, tolerance) == stats.FASTER:
-            found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
-    return tuple(found)
+            yield FasterVariant(made.case.step, made.best.setting, fastest, gain)
 
 
 def make_ranges(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench import stats
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.nccl_log import TunerRange, tuner_lines
+from commbench.analysis.nccl_log import TunerRange, is_symmetric, tuner_lines
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.host import LeftOut, find_left_out, without
 from commbench.answers.sweep import ranking, runner
@@ -96,10 +96,9 @@ class SweepResult(Result, view="answers.sweep.document"):
         for point in self.compared:
             best, *tied = (setting.name for setting in point.tied)
             names = tuple(setting.name for setting in point.not_slower)
-            if len(names) > len(point.tied):
-                found.append(Winner(point.kind, point.size_bytes, None, (), names))
-            else:
-                found.append(Winner(point.kind, point.size_bytes, best, tuple(tied), ()))
+            is_open = len(names) > len(point.tied)
+            settings = (None, (), names) if is_open else (best, tuple(tied), ())
+            found.append(Winner(point.kind, point.size_bytes, *settings))
         return tuple(found)
 
     @property
@@ -131,7 +130,7 @@ class SweepResult(Result, view="answers.sweep.document"):
     @property
     def faster_variants(self) -> tuple[ranking.FasterVariant, ...]:
         """For each step of a workload the variant to use, if one is faster."""
-        return ranking.faster_variants(self.points, self.sweep.tolerance)
+        return tuple(ranking.faster_variants(self.points, self.sweep.tolerance))
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known."""
@@ -245,8 +244,9 @@ def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange,
         operation, size = point.case.operation, point.size_bytes
         chosen = [each for each in point.by_time if setting in (None, each.setting)][:1]
         selection = chosen[0].selection if chosen else None
-        is_plain = point.case.call_form.is_reference
-        if selection is None or not selection.is_of_table or not is_plain:
+        if selection is None or not point.case.call_form.is_reference:
+            continue
+        if is_symmetric(selection.algorithm):  # no tuner chooses these
             continue
         wanted = (selection.algorithm.lower(), selection.protocol.lower(), selection.channels)
         last = ranges[-1] if ranges and ranges[-1].operation == operation else None

@@ -306,8 +306,7 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         failure = "".join(f"{m.case.name}: {m.reason}" for m in failures[:1])
         if len(runs) < sweep.rounds and failed.exists():
             failure = failed.read_text(encoding="utf-8").partition("\nexit code ")[0]
-        rows = make_rows(run) if run else ()
-        found.append(SettingResult(setting, run, rows, len(runs), failure))
+        found.append(SettingResult(setting, run, make_rows(run) if run else (), len(runs), failure))
     return tuple(found)
 
 

@@ -122,7 +122,11 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
     swept.require_interpreters(options.settings, notify)
     capabilities = devices.detect_capabilities()
     arguments, environments, backends = [], [], []
-    runs = _on_one_device(options.runs, capabilities)
+    runs: Sequence[RunOptions] = options.runs
+    if not any(run.device for run in runs):  # one that all have in common: NCCL and gloo have GPUs
+        named = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
+        device = devices.find_common_device(capabilities, named)
+        runs = [replace(run, device=device) for run in runs]
     for setting, run in zip(options.settings, runs, strict=True):
         target = devices.choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
@@ -154,18 +158,6 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
         options.settings, tuple(arguments), tuple(environments), options.rounds,
         options.runs[0].seed, options.label or "", options.tolerance, tuple(backends),
     )  # fmt: skip
-
-
-def _on_one_device(
-    runs: Sequence[RunOptions], capabilities: devices.Capabilities
-) -> tuple[RunOptions, ...]:
-    """The runs; where their backends have different default devices, all on one that they have in
-    common: NCCL and gloo both on GPUs."""
-    backends = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
-    if any(run.device for run in runs):
-        return tuple(runs)
-    device = devices.find_common_device(capabilities, backends)
-    return tuple(replace(run, device=device) for run in runs)
 
 
 def _require_one_case(setting: swept.Setting, plan: Plan) -> None:

@@ -18,6 +18,7 @@ from commbench.output.text import short_repr
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import is_file
+from commbench.stats import collect
 
 PYTHON = "python"
 """`--vary python=old,new`: which Python runs a setting. It is no option of `commbench run`."""
@@ -186,7 +187,7 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
     A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
     UsageError for any other text.
     """
-    found: dict[str, list[str]] = {}
+    found: list[tuple[str, str]] = []
     for text in texts:
         name, equals, values = text.partition("=")
         keeps_commas = name.endswith(":")
@@ -199,9 +200,8 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
         if not all(several):
             why = f"--{option} {text!r} has an empty value"
             raise UsageError(why, "'-' leaves a variable unset")
-        known = found.setdefault(name, [])
-        known += [value for value in dict.fromkeys(several) if value not in known]
-    return {name: tuple(values) for name, values in found.items()}
+        found += [(name, value) for value in several]
+    return {name: tuple(values) for name, values in collect(dict.fromkeys(found)).items()}
 
 
 def shown_value(value: str) -> str:
@@ -212,10 +212,7 @@ def shown_value(value: str) -> str:
 def make_axes(settings: Sequence[Setting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """What varies between settings: each name that has several values, with its values in order.
     The settings are every combination of them."""
-    values: dict[str, dict[str, None]] = {}
-    for setting in settings:
-        for name, value in setting.values:
-            values.setdefault(name, {})[value] = None
+    values = collect(dict.fromkeys(each for setting in settings for each in setting.values))
     return tuple((name, tuple(found)) for name, found in values.items() if len(found) > 1)
 
 
