@@ -199,7 +199,8 @@ def test_the_answer_says_which_modes_are_undecided_and_what_decides(
     request = DoctorOptions(ranks=2, rounds=rounds, seconds=seconds)
     times = TIMES | dict.fromkeys(("pinned", "realtime"), TIMES["quiet"])
     said = document(checkup(trials=trials(times), request=request)).answer
-    assert any(text.startswith("Best of 5 CPU modes: --cpu-mode quiet. Small calls") for text in said)
+    best = "Best of 5 CPU modes: --cpu-mode quiet. Small calls"
+    assert any(text.startswith(best) for text in said)
     longer = r"in batch \(.+s\) than in plain \(.+s\) is undecided; "
     assert any(re.search(longer + re.escape(advice), text) for text in said)
 
