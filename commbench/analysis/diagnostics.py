@@ -170,11 +170,17 @@ def waited_launches(measurement: Measurement) -> list[int]:
 
 
 def _odd_launch(row: ResultRow) -> list[str]:
-    """The launch that alone differs, and whether that is because its ranks waited for a core."""
+    """The launch that alone differs, and whether that is because its ranks waited for a core; else
+    those in which they did."""
+    is_round = len(row.launch_medians) > row.header.plan.launches
+    word, words = ("round", "rounds") if is_round else ("launch", "launches")
     if not row.odd_launch:
-        return []
+        waited = waited_launches(row.measurement)
+        if not 0 < len(waited) < len(row.launch_medians):
+            return []
+        where = f"{words if waited[1:] else word} {join_words([*map(str, waited)])}"
+        return [f": ranks waited for a core much of the time in {where}"]
     number, times = row.odd_launch
-    word = "round" if len(row.launch_medians) > row.header.plan.launches else "launch"
     parts = _odd_waits(row)
     waits = " (its ranks waited for a core {1} of the time, theirs {0})".format(*parts or "  ")
     took = f"{word} {number} took {format_rough(times)} times as long as the others"

@@ -210,7 +210,8 @@ def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
         raise UnavailableError(
             f"the call {source} cannot be imported: {type(error).__name__}: {first_line(error)}",
             "import it in Python to see where that happens; "
-            "modules of the current folder are found, too",
+            "modules of the current folder are found, too; with --vary python, the call must also be "
+            "where this commbench is",
         ) from error
 
 

@@ -89,12 +89,18 @@ def _headings(table: doc.Table) -> tuple[str, ...]:
     return tuple(column.heading for column in table.columns)
 
 
+FEW_HIDDEN = 2
+"""So few rows are shown, too: a line that names them would be as long."""
+
+
 def _shown(table: doc.Table, is_verbose: bool) -> doc.Table:
     """The table with the rows and columns that are shown."""
     if is_verbose:
         return table._replace(is_long=False)
     columns = [column for column in table.columns if not column.is_detail]
-    return table._replace(rows=table.rows if table.brief is None else table.brief, columns=columns)
+    rows = table.rows if table.brief is None else table.brief
+    is_nearly_all = rows and len(table.rows) - len(rows) <= FEW_HIDDEN
+    return table._replace(rows=table.rows if is_nearly_all else rows, columns=columns)
 
 
 def _left_out(

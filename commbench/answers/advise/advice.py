@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from commbench.analysis.diagnostics import waited_answer
@@ -17,6 +18,7 @@ from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.dtypes import DTYPES
+from commbench.results.run_folder import find_sweep
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_size
@@ -134,7 +136,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     # Of what several groups lack, that of the first one counts, which has the fastest mode.
     missing = (each for each in reversed(found) if isinstance(each, Missing))
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
-    names, sources = dict.fromkeys(run.name for run in runs), map(commands.source_of, runs)
+    names, sources = dict.fromkeys(run.name for run in runs), map(_source_of, runs)
     return AdviceReport(
         tuple(names), tuple(dict.fromkeys(sources)), question,
         advice, tuple(reversed(lacking.values())),
@@ -143,6 +145,11 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         tuple(waited_answer(rows)),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
+
+
+def _source_of(run: Run) -> str:
+    """How a command names a run: by its name, or the folder of its sweep."""
+    return str(find_sweep(str(Path(run.path).parent)) or run.name)
 
 
 def _name_runs(rows: Sequence[ResultRow]) -> str:

@@ -36,6 +36,7 @@ from commbench.results.run_folder import find_sweep
 from commbench.results.schema import Run, RunHeader
 from commbench.stats import TOLERANCE, UNDECIDED, Estimate, collect
 from commbench.units import format_count, format_size, format_sizes, parse_sizes
+from commbench.views.cells import WIDE
 
 MOST_NAMES = 3
 """Runs that are named, at most."""
@@ -324,11 +325,6 @@ def _label(options: str) -> str:
     return f"{name}-{value}" if value.isalnum() else name
 
 
-def source_of(run: Run) -> str:
-    """How a command names a run: by its name, or the folder of its sweep."""
-    return str(find_sweep(str(Path(run.path).parent)) or run.name)
-
-
 LABEL = re.compile(r" --label (\S+)")
 """The name of a run in a command."""
 
@@ -390,6 +386,8 @@ def growth_needs(table: TimeTable, flat_sizes: tuple[int, int], header: RunHeade
     (low, high), sizes = flat_sizes, "-".join(map(format_size, flat_sizes))
     flat = [size in table.waited for size in table.sizes if low <= size <= high]
     needs = f"the time may not grow with the size ({sizes}): measure larger sizes"
+    if any(time.is_wider(WIDE) for time in table.times):
+        needs = f"the times are too noisy to show how they grow with the size ({sizes})"
     if 2 * sum(flat) > len(flat):
         needs = f"{WAITED}; {needs}, on an idle host (`commbench doctor`)"
     return f"{UNKNOWN}{needs}", wide_command(header)

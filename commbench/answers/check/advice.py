@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from math import floor
+from math import exp, floor, hypot, log
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 
+from commbench import stats
 from commbench.analysis.clearer import clearer
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.row_names import named_bytes
+from commbench.analysis.statistics import Z
 from commbench.answers.check import gate as judging
 from commbench.answers.check.gate import GateResult, Judge, RowCheck, RuleResult, find_ranges
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.ratio import APART, CLOSE
-from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, what_is_unsure
+from commbench.answers.history import steps
+from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, Level
 from commbench.answers.history.store import db_option
 from commbench.answers.show.rows import LATENCY_BOUND
 from commbench.output.text import read_sections
 from commbench.results.run_folder import resume_command
-from commbench.results.schema import is_imported
-from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED
-from commbench.units import format_GBps, size_end
+from commbench.results.schema import RunHeader, is_imported
+from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
+from commbench.units import format_GBps, format_rough_percent, size_end
+from commbench.views import cells
+from commbench.views.cells import ratio_interval_text, ratio_text
 
 MOST_LIMIT = 50
 """In percent: a larger limit is not proposed."""
@@ -47,10 +52,12 @@ def advice(gate: GateResult) -> list[str]:
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith((WAITED, CLOSE)))]
     are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
+    is_host = history and not noisy and any(c.without_host for c in undecided)
     applies: dict[str, object] = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
         "close": any(c.reason == CLOSE for c in undecided),
-        "clearer": noisy or any(c.without_host for c in undecided),
+        "host": is_host,
+        "clearer": noisy or (any(c.without_host for c in undecided) and not is_host),
         "passing": passing is not None,
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond and c.reason != APART for c in noisy),
@@ -180,3 +187,52 @@ def _texts(
 def _db(gate: GateResult) -> str:
     """The option that names the history, where it is another one than by default."""
     return db_option(gate.baseline.path) if gate.baseline else ""
+
+
+MANY = 30
+"""It is said what so many runs of a history would give."""
+
+
+def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
+    """Whether the run or the history is why the interval of a ratio is wide, and what would make it
+    narrower. `db` is the option that names the history."""
+    runs = level.runs if level.runs >= steps.FEWEST else level.known
+    number = f"{runs} earlier" if runs > 1 else "earlier"
+    differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
+    value = ratio.value if ratio else 1.0
+    half, own = level.half(), Z * hypot(level.own, level.usual)
+    if Z * level.own > half:
+        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
+        return (
+            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
+            f"{differ}. {clearer(header, both=False)}."
+        )
+
+    def interval(half: float) -> str:
+        return ratio_interval_text(stats.around(log(value), half).map(exp))
+
+    best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
+    then = f"With {MANY} runs the interval would be {of_many}, with"
+    is_more = level.runs < MANY and of_many not in ("", best)
+    chance = ""
+    if level.slowest > level.time * exp(half):
+        times = ratio_text(level.slowest / level.time)
+        run = f"Run {level.slowest_run} took {times} times as long as usual, and later ones did not"
+        forget = f"`commbench history forget {level.slowest_run}{db}`"
+        differ += ", but for one"
+        chance = f" {run}. If you know why, {forget} leaves it out."
+    found = [
+        f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
+        "launches of this run alone do not help.",
+        f"{then if is_more else 'With'} any number of runs that differ as these do"
+        f"{'' if is_more else ', it would be'} {best or cells.TOO_NOISY} at best.",
+        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
+        " in each.",
+    ]
+    if level.least_step and level.least_step < (alone := exp(2 * half) - 1) < 99:
+        found.append(
+            f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
+            f"history (`commbench run --history{db}`) a lasting one of "
+            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
+        )
+    return " ".join(found)

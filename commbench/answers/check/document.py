@@ -16,7 +16,6 @@ from commbench.answers.check.advice import advice
 from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.sentences import WORDS, counts, finding, outcome_of, verdict
 from commbench.answers.compare import document as comparing
-from commbench.answers.history.baseline import earlier_runs
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output import ci
 from commbench.stats import FAIL, LIKELY, OPEN, OUTCOMES, PASS, UNDECIDED
@@ -36,7 +35,7 @@ _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
-    name = earlier_runs(gate.baseline) or "the baseline"
+    name = sentences.earlier_runs(gate.baseline) or "the baseline"
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said, told = verdict(gate), sentences.reasons_of(gate)
     notes = sentences.notes_of(gate)

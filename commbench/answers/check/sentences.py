@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
-from commbench.analysis.load import distinct_names
+from commbench.analysis.load import LoadedRun, distinct_names
 from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import unmatched
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
-from commbench.answers.history.baseline import earlier_runs
+from commbench.answers.history import steps
 from commbench.output.text import span
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
 from commbench.units import format_count
@@ -88,7 +88,7 @@ def verdict(gate: GateResult) -> str:
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
-def _slow_values(gate: GateResult) -> Iterator[float]:
+def _slow_values(gate: GateResult) -> Iterator[Estimate]:
     """The ratios of the rows that are undecided with a value beyond a limit of the baseline, but
     for those whose ranks waited for a core."""
     for result in gate.results:
@@ -96,7 +96,23 @@ def _slow_values(gate: GateResult) -> Iterator[float]:
             found = check.estimate if result.rule.limit.needs_baseline else None
             is_told = not check.reason.startswith(WAITED) and check.excess > 1
             if found and is_told and not cells.is_too_noisy(found):
-                yield found.value
+                yield found
+
+
+def earlier_runs(baseline: LoadedRun | None) -> str:
+    """How many runs the levels of a history have: `11 earlier runs`, `5 of 7 earlier runs`, or `a
+    level of 3 runs, whose noise is known from 12 runs`; empty where it has none."""
+    if not (baseline and baseline.history and baseline.history.levels):
+        return ""
+    levels = [*baseline.history.levels.values()]
+    runs, known, earlier = (
+        span(str, [getattr(each, name) for each in levels]) for name in ("runs", "known", "earlier")
+    )
+    by_row = " by row" * (" to " in runs)
+    if runs == known or min(each.runs for each in levels) >= steps.FEWEST:
+        return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
+    level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
+    return f"{level}, whose noise is known from {known} runs"
 
 
 def of_check(unit: cells.Unit) -> cells.Unit:

@@ -66,9 +66,19 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
     return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
-        f"Intervals allow for it{_MOST_AT.get(change.part, '')}."
+        f"{_allowed(change)}."
         for change in found.host_changes
     ]
+
+
+def _allowed(change: ratio.HostChange) -> str:
+    """How far intervals allow for a change of the host."""
+    followed, whole = (abs(log(each)) for each in (change.allowed, change.ratio.value))
+    if followed < ratio.FOLLOWED * whole:
+        allow = f"allow for {change.allowed:.2f} times at most"
+        allow = allow if followed > log(1.005) else "do not allow for it"
+        return f"Calls hardly followed, so intervals {allow}"
+    return f"Intervals allow for it{_MOST_AT.get(change.part, '')}"
 
 
 def _word(found: Comparison) -> str:
@@ -320,11 +330,11 @@ def _of_limit(
     # An interval is as wide as the square root of this number is small.
     gap = log((1 + limit) / values)
     half = log(highs / values) if gap > 0 else log(values / lows)
-    would = more = ""
+    would = ""
     if abs(gap) * sqrt(MOST_LAUNCHES / number) >= half:
         needed = ceil(number * (half / gap) ** 2)
-        would, more = f"; about {needed} would", f" To try it, {how(needed)}"
+        would = f" About {needed} would: {how(needed)}"
     return (
-        f"{number} {words} would hardly decide this limit{would}. If they differ as these do, and "
-        f"B/A stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{more}"
+        f"{number} {words} would hardly decide this limit: if they differ as these do, and B/A "
+        f"stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{would}"
     )

@@ -248,28 +248,38 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)
     others = (*varied, *(a.history.differences if a.history else environment.differences(a, b)))
     is_alike = not found and all(each.name != environment.CORES for each in others)
-    rows = []
     # In turns, the launches show how the host changes; what is slower on one side is its own.
     changes = () if is_across or in_turns else host.find_host_changes(a, b, is_alike)
     if a.history:  # on a faster host, a run is as fast as usual if it takes no longer
         changes = tuple(each for each in changes if each.ratio.value > 1)
     timed = (a.rows[index] for index in (in_a if changes else ()))
     of_kinds = collect((row_kind(row), row) for row in timed if row.time_s)
-    for index, other in zip(in_a, in_b, strict=True):
-        first, second = a.rows[index], b.rows[other]
-        kind, level = row_kind(first), None
-        if a.history:
-            level = a.history.levels[first.case.key()]
+
+    def compared(index: int, other: int, effect: ratio.HostEffect) -> ratio.ComparedRow:
+        first, second, samples = a.rows[index], b.rows[other], None
+        level = a.history.levels[first.case.key()] if a.history else None
+        if level:
             second = second._replace(time_ci_low_s=second.time_s, time_ci_high_s=second.time_s)
-        effect = host.find_effect(changes, first, of_kinds.get(kind, ()))
         if not in_turns:
             effect = effect.with_wait(ratio.find_wait_effect(first, second))
-        samples = None
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
+        kind = row_kind(first)
         row = ratio.compare_rows(kind, first, second, tolerance, effect, samples, runs)
         own = {"a": row_at(a.rows, index), "b": row_at(b.rows, other)}
-        rows.append(row._replace(**own, level=level))
+        return row._replace(**own, level=level)
+
+    both = [*zip(in_a, in_b, strict=True)]
+    rows = [compared(*pair, ratio.NO_EFFECT) for pair in both]
+    if changes:
+        firsts = (a.rows[index] for index in in_a)
+        parts = [host.find_parts(row, of_kinds.get(row_kind(row), ())) for row in firsts]
+        changes = tuple(
+            host.limit_change(each, [*zip(rows, (own[each.part] for own in parts), strict=True)])
+            for each in changes
+        )
+        effects = (host.find_effect(changes, own) for own in parts)
+        rows = [compared(*pair, effect) for pair, effect in zip(both, effects, strict=True)]
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))

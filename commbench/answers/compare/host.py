@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import LONGER, launch_shares
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import launch_half_width, median
-from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, HostChange, HostEffect
+from commbench.answers.compare import ratio as of_rows
+from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, ComparedRow, HostChange, HostEffect
 from commbench.output.text import join_words, span
 from commbench.results.schema import Batch, Run
 from commbench.stats import Estimate, around, collect
@@ -155,7 +156,7 @@ def find_host_changes(a: LoadedRun, b: LoadedRun, are_alike: bool = True) -> tup
         if len(logs) < 2 or (figure.part and not are_alike):
             continue
         if change := find_change(logs[0], logs[1], figure.usual_spread):
-            found.append(HostChange(figure.takes, change, figure.part))
+            found.append(HostChange(figure.takes, change, figure.part, change.value))
     return tuple(found)
 
 
@@ -167,16 +168,41 @@ def find_change(a: Sequence[float], b: Sequence[float], usual_spread: float) -> 
     return around(value, half).map(exp) if abs(value) > half else None
 
 
-def find_effect(changes: Sequence[HostChange], row: Any, of_kind: Sequence[Any]) -> HostEffect:
-    """What changes of the host may do to a row of A. With time = latency + bytes / bandwidth, its
-    latency is at most the shortest time of its kind, and its bandwidth the highest: so the rows say
-    which part of its time each is at most. Together they do not more than the largest change."""
+MOSTLY = 0.5
+"""A row of whose time a figure may change this part, or more, shows how far calls followed it."""
+
+
+def limit_change(change: HostChange, rows: Sequence[tuple[ComparedRow, float]]) -> HostChange:
+    """The change as far as calls can have followed it: a slower host makes every call slower, so
+    one that is not shows that it did less. `rows` are compared without that, each with the part of
+    its time that the figure may change. It is wrong by as much as what is compared made such a row
+    faster."""
+    own = [(row, part) for row, part in rows if part >= MOSTLY]
+    held = [(of_rows.hold_together(row, len(own)), part) for row, part in own]
+    least, value = min(1.0, change.ratio.value), max(1.0, change.ratio.value)
+    for found, part in held:
+        if found:
+            low, high = (1 + (end - 1) / part for end in found.ends)
+            least, value = max(least, min(1.0, low)), min(value, max(1.0, high))
+    return change._replace(allowed=value if change.ratio.value > 1 else least)
+
+
+def find_parts(row: Any, of_kind: Sequence[Any]) -> dict[str, float]:
+    """Which parts of the time of a row of A its latency, its bandwidth and the whole are at most.
+    With time = latency + bytes / bandwidth, its latency is at most the shortest time of its kind,
+    and its bandwidth the highest."""
     parts = dict.fromkeys((LATENCY, BANDWIDTH, ""), 1.0)
     highest = max((each.size_bytes / each.time_s for each in of_kind), default=0.0)
     if highest and row.time_s:
         parts[LATENCY] = min(each.time_s for each in of_kind) / row.time_s
         parts[BANDWIDTH] = row.size_bytes / row.time_s / highest
-    ratios = [1.0, *(change.ratio.value for change in changes)]
-    more = [(change.ratio.value - 1) * parts[change.part] for change in changes]
+    return parts
+
+
+def find_effect(changes: Sequence[HostChange], parts: Mapping[str, float]) -> HostEffect:
+    """What changes of the host may do to a row with these parts. Together they do not more than the
+    largest change."""
+    ratios = [1.0, *(change.allowed for change in changes)]
+    more = [(change.allowed - 1) * parts[change.part] for change in changes]
     less, longer = (1 + sum(limit(0.0, each) for each in more) for limit in (min, max))
     return HostEffect(max(min(ratios), less), min(max(ratios), longer))

@@ -34,6 +34,10 @@ NO_INTERVAL = "decided by the two times alone, because no interval is known"
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 
 
+FOLLOWED = 0.75
+"""Below this part of its logarithm, it is said that calls hardly followed a change of the host."""
+
+
 class HostChange(NamedTuple):
     """A figure of the host that differs between two runs by more than chance."""
 
@@ -42,6 +46,8 @@ class HostChange(NamedTuple):
     """That of B over that of A."""
     part: str = ""
     """The part of the time of a call that it changes, LATENCY or BANDWIDTH; empty: the whole."""
+    allowed: float = 1.0
+    """The ratio as far as calls may have followed it: see host.limit_change."""
 
 
 class HostEffect(NamedTuple):

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
-from commbench.analysis.clearer import clearer
 from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.row_names import LONGEST, name_rows
@@ -30,11 +29,10 @@ from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.plan.case import Case
-from commbench.results.schema import OK, RunHeader
-from commbench.stats import Estimate, around, collect, factor_of_all, np, student_quantile
-from commbench.units import format_count, format_rough_percent
-from commbench.views import cells
-from commbench.views.cells import ratio_interval_text, ratio_text
+from commbench.results.schema import OK
+from commbench.stats import Estimate, collect, factor_of_all, np, student_quantile
+from commbench.units import format_count
+from commbench.views.cells import ratio_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
@@ -65,6 +63,8 @@ class Level(NamedTuple):
     """The runs of which the deviation is known, those of other levels among them."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
+    slowest_run: int = 0
+    """The number of that run, in a history."""
     is_close: bool = False
     """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
     do not show how the host changes."""
@@ -128,8 +128,10 @@ def find_baseline(
         times = [point.time for point in points]
         level = find_level(times, cases[key].time, accepted, alpha)
         far = JUMP * level.deviation
-        usual = [p for p in points if abs(log(p.time.value / level.time)) <= far]
-        levels[key] = level._replace(is_close=_are_close(usual), earlier=len(points))
+        usual = [p for p in points[accepted:] if abs(log(p.time.value / level.time)) <= far]
+        slow = max(points[: level.end], key=lambda point: point.time.value).run.id
+        close = _are_close(points if accepted else usual)
+        levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
         of_rows += [point.run for point in usual]
         later = points[level.end :]
@@ -233,14 +235,15 @@ def find_level(
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]
     noise = estimate_noise(np.array(logs)).deviation
+    whole = steps.find_steps(times, alpha, TOLERANCE)  # a step before is no noise
+    ends = [0, *(step.at for step in whole.steps if step.at < accepted), accepted]
+    parts = [steps.Segment(first, end - 1, None) for first, end in pairwise(ends) if end]
+    parts += [s._replace(first=s.first + accepted, last=s.last + accepted) for s in latest.segments]
     segments = []
-    earlier = steps.find_steps(times[:accepted], alpha, TOLERANCE)
-    for begin, fit in ((0, earlier), (accepted, latest)):
-        for first, last, level in fit.segments:
-            own = begin + first, begin + last
-            if not level or last - first + 1 < steps.STEADY:
-                level = Estimate(exp(level_of_few(logs[own[0] : own[1] + 1], noise)))
-            segments.append(steps.Segment(*own, level))
+    for part in parts:
+        few = Estimate(exp(level_of_few(logs[part.first : part.last + 1], noise)))
+        is_sure = part.level and part.number >= steps.STEADY
+        segments.append(part if is_sure else part._replace(level=few))
     deviation, degrees = single_points(logs, segments)
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
@@ -330,67 +333,3 @@ def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:
         busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
         queued_share=fmean(shares) if shares else None, warnings="",
     )  # fmt: skip
-
-
-# What a check against it says.
-
-MANY = 30
-"""A check says what so many runs would give."""
-
-
-def earlier_runs(baseline: LoadedRun | None) -> str:
-    """How many runs the levels of a history have: `11 earlier runs`, `5 of 7 earlier runs`, or `a
-    level of 3 runs, whose noise is known from 12 runs`; empty where it has none."""
-    if not (baseline and baseline.history and baseline.history.levels):
-        return ""
-    levels = [*baseline.history.levels.values()]
-    runs, known, earlier = (
-        span(str, [getattr(each, name) for each in levels]) for name in ("runs", "known", "earlier")
-    )
-    by_row = " by row" * (" to " in runs)
-    if runs == known or min(each.runs for each in levels) >= steps.FEWEST:
-        return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
-    level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
-    return f"{level}, whose noise is known from {known} runs"
-
-
-def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
-    """Whether the run or the history is why the interval of a ratio is wide, and what would make it
-    narrower. `db` is the option that names the history."""
-    runs = level.runs if level.runs >= steps.FEWEST else level.known
-    number = f"{runs} earlier" if runs > 1 else "earlier"
-    differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
-    value = ratio.value if ratio else 1.0
-    half, own = level.half(), Z * hypot(level.own, level.usual)
-    if Z * level.own > half:
-        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
-        return (
-            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
-            f"{differ}. {clearer(header, both=False)}."
-        )
-
-    def interval(half: float) -> str:
-        return ratio_interval_text(around(log(value), half).map(exp))
-
-    best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
-    then = f"With {MANY} runs the interval would be {of_many}, with"
-    is_more = level.runs < MANY and of_many not in ("", best)
-    chance = ""
-    if level.slowest > level.time * exp(half):
-        times = ratio_text(level.slowest / level.time)
-        chance = f" One took {times} times as long as usual, and later ones did not."
-    found = [
-        f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
-        "launches of this run alone do not help.",
-        f"{then if is_more else 'With'} any number of runs that differ as these do"
-        f"{'' if is_more else ', it would be'} {best or cells.TOO_NOISY} at best.",
-        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
-        " in each.",
-    ]
-    if level.least_step and level.least_step < (alone := exp(2 * half) - 1) < 99:
-        found.append(
-            f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
-            f"history (`commbench run --history{db}`) a lasting one of "
-            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
-        )
-    return " ".join(found)

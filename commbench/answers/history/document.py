@@ -161,7 +161,7 @@ def _slower_now(trend: Trend) -> Iterator[str]:
     for run in [c.run for c in trend.changes if c.is_current and c.ratio.value > 1][:1]:
         if run.placed > trend.accepted.get(run.system, ""):
             command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-            yield f"Checks of slower rows fail until {command} makes that usual."
+            yield f"Checks compare with the level before that, until {command} makes it usual."
 
 
 def _unknown(trend: Trend) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import log, sqrt
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_ste
 from commbench.answers.history.store import History, Keep
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
-from commbench.stats import Estimate, mean_ratio
+from commbench.stats import Estimate, mean_ratio, ratio
 from commbench.units import format_count
 from commbench.views.cells import times_text
 from commbench.views.formats import Result
@@ -264,13 +265,29 @@ def fit_series(
         if fit.steps and not back and not _is_sure(fit.steps[-1]) and fit.steps[-1].ratio.value > 1:
             slow, by = fit.segments[-1].number, fit.steps[-1].ratio
         is_accepted = slow and counted.points[-slow].run.placed <= accepted.get(each.system, "")
-        if is_accepted or 2 * slow >= len(times):  # a check counts the half as usual, too
+        if is_accepted:
+            fit, slow = _begin_again(times, len(times) - slow, alpha, tolerance), 0
+        elif 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
         elif slow and len(times) - slow >= FEWEST:
             fit = find_steps(times[:-slow], alpha, tolerance)
+            mean = geometric_mean(time.value for time in times[-slow:])
+            level = fit.segments[-1].level
+            by = by.scaled(mean / level.value / by.value) if level else by
         waited = tuple(point for point in each.points if not point.counts)
         fitted.append(FittedSeries(counted, fit, waited, slow, by, back))
     return fitted
+
+
+def _begin_again(times: Sequence[Estimate], at: int, alpha: float, tolerance: float) -> Fit:
+    """The fit of a series whose level begins anew at a place, since someone accepted the run."""
+    before, after = (find_steps(part, alpha, tolerance) for part in (times[:at], times[at:]))
+    segments = [s._replace(first=s.first + at, last=s.last + at) for s in after.segments]
+    later = [Step(s.at + at, s.earliest + at, s.latest + at, s.ratio) for s in after.steps]
+    change = ratio(segments[0].level, before.segments[-1].level) or Estimate(1.0)
+    found = (*before.steps, Step(at, at, at, change), *later)
+    noise = after.noise or before.noise
+    return Fit((*before.segments, *segments), found, noise, after.least_step)
 
 
 def _is_sure(step: Step) -> bool:

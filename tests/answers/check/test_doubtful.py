@@ -330,13 +330,13 @@ def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
     [
         (1.05, "18%", "More launches decide this limit. Then it passes, if they differ as these do "
          "and B/A stays: continue both, one after the other: `"),
-        (1.2, "20%", "6 launches would hardly decide this limit. If they differ as these do, and "
+        (1.2, "20%", "6 launches would hardly decide this limit: if they differ as these do, and "
          "B/A stays 1.20, they pass a limit from 32 % on. Or "
          "measure both again in turns, as `commbench sweep` does, or on a quiet host (`commbench "
          "doctor`), or with --cpu-mode realtime (root or CAP_SYS_NICE)."),
-        (1.2, "30%", "6 launches would hardly decide this limit; about 9 would. If they differ as "
-         "these do, and B/A stays 1.20, they pass a limit from 32 % on. To try it, continue both, "
-         "one after the other: `"),
+        (1.2, "30%", "6 launches would hardly decide this limit: if they differ as these do, and "
+         "B/A stays 1.20, they pass a limit from 32 % on. About 9 would: continue both, one after "
+         "the other: `"),
     ],
 )  # fmt: skip
 def test_the_advice_says_first_whether_more_launches_decide(

@@ -117,15 +117,35 @@ def test_the_interval_reaches_as_much_farther_as_the_host_was_slower() -> None:
 def test_a_figure_of_the_host_counts_for_the_part_of_the_time_that_it_changes(
     figure: str, shares: tuple[float, float]
 ) -> None:
-    def measured(name: str, seconds: float) -> Run:
-        samples = [steady(1e-4, 24), steady(4e-4, 24)]
+    def measured(name: str, seconds: float, more: float = 0.0) -> Run:
+        both = [
+            usual * (1 + share * more) for usual, share in zip((1e-4, 4e-4), shares, strict=True)
+        ]
+        samples = [steady(time, 24) for time in both]
         return in_memory(name, samples, (1 << 10, 1 << 20), launches=3, **{figure: seconds})
 
-    equal, slower = (compare(measured("a", 1.0), measured("b", s)) for s in (1.0, 1.5))
+    # Calls follow the host.
+    equal, slower = (compare(measured("a", 1.0), measured("b", s, 0.5)) for s in (1.0, 1.5))
     for before, after, share in zip(equal.rows, slower.rows, shares, strict=True):
         for own in ("ratio", "undisturbed"):
             value, low, high = getattr(before, own)
             assert getattr(after, own) == pytest.approx((value, low / (1 + share / 2), high))
+
+
+def test_calls_that_are_not_slower_show_that_the_host_is_not_why() -> None:
+    def measured(name: str, second: float, **seen: float) -> Run:
+        samples = [steady(1e-4, 24), steady(second, 24)]
+        return in_memory(name, samples, (1 << 10, 2 << 10), launches=3, **seen)
+
+    a, b = measured("old", 1e-4, **host(1)), measured("new", 4e-4, **host(2.5))
+    found = compare(a, b)
+    assert [row.verdict for row in found.rows] == ["undecided", "slower"]
+    assert all(1 < change.allowed < 1.9 < change.ratio.value for change in found.host_changes)
+    assert "Calls hardly followed, so intervals allow for 1." in " ".join(known_causes(found))
+    both = compare(measured("old", 1e-4, **host(1)), in_memory(
+        "new", [steady(2.2e-4, 24)] * 2, (1 << 10, 2 << 10), launches=3, **host(2.5)
+    ))  # fmt: skip
+    assert {row.verdict for row in both.rows} == {"undecided"}
 
 
 def test_what_the_same_host_would_decide_is_said() -> None:
@@ -158,7 +178,7 @@ def test_without_a_change_of_the_host_the_setting_is_slower(
 def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
     found = compared(1.2, {"clock_mhz": 1980}, {"clock_mhz": 1600})
     assert verdicts(found) == {"undecided"}
-    ((takes, ratio, _),) = found.host_changes
+    ((takes, ratio, *_),) = found.host_changes
     assert (takes, ratio.value) == ("a clock of the GPUs", pytest.approx(1980 / 1600))
 
 
