@@ -207,12 +207,12 @@ def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        raise UnavailableError(
-            f"the call {source} cannot be imported: {type(error).__name__}: {first_line(error)}",
-            "import it in Python to see where that happens; "
-            "modules of the current folder are found, too; with --vary python, the call must also be "
-            "where this commbench is",
-        ) from error
+        why = f"the call {source} cannot be imported: {type(error).__name__}: {first_line(error)}"
+        hint = (
+            "import it in Python to see where that happens; modules of the current folder are "
+            "found, too. `--vary python` needs it where this commbench is, too"
+        )
+        raise UnavailableError(why, hint) from error
 
 
 def _import(name: str) -> ModuleType:
