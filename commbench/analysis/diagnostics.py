@@ -318,7 +318,8 @@ def _has_core(row: ResultRow) -> bool:
 
 def _realtime_wait(row: ResultRow) -> float | None:
     """The part of the time that ranks waited in a mode in which they should hardly wait."""
-    return row.queued_share if row.header.plan.cpu_mode == "realtime" else None
+    is_own = row.header.plan.cpu_mode == "realtime" and not has_waited(row.queued_share)
+    return row.queued_share if is_own else None
 
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
@@ -340,7 +341,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", QUEUED, is_enough=_has_core,
     ),
     _diagnostic(QUEUED, lambda row: row.queued_share, MOST_QUEUED, "too_few_cores", "throttled"),
-    _diagnostic("waits", _realtime_wait, 0.30, "too_few_cores", "throttled", QUEUED),
+    _diagnostic("waits", _realtime_wait, 0.30, "too_few_cores", "throttled"),
     *(_diagnostic(
         name, partial(figures.launch_spread, are_rounds=name == "rounds"), 0.05, QUEUED,
         names=_odd_launch, is_enough=_needs_no_launches,

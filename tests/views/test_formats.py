@@ -150,9 +150,11 @@ def test_long_cells_are_wrapped_and_share_the_room() -> None:
 
 def test_of_many_rows_some_are_shown_and_the_others_counted() -> None:
     table = Table("T", [NAME, VALUE, VALUE._replace(heading="more", is_detail=True)], ROWS)
-    assert lines_of(table._replace(brief=ROWS[:1]))[3:] == [
-        "  a         1", "  2 more rows: --verbose prints all.",
+    assert lines_of(table._replace(rows=[*ROWS, ROWS[0]], brief=ROWS[:1]))[3:] == [
+        "  a         1", "  3 more rows: --verbose prints all.",
     ]  # fmt: skip
+    # A line about two would save only one.
+    assert len(lines_of(table._replace(brief=ROWS[:1]))[3:]) == 3
     assert lines_of(table._replace(brief=[])) == ["T: --verbose prints all 3."]
     verbose = lines_of(table._replace(brief=[]), is_verbose=True)
     assert [line.split() for line in verbose] == [

@@ -50,7 +50,8 @@ def plan_document(
     # A line for each kind of case that is not one call of all ranks.
     missing = [(c, "" if c.status == READY else f"{c.status}: {c.reason}") for c in cases]
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
-    answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
+    needs = f"; a rank needs at most {format_about(largest)} for {what}" * (largest > 0)
+    answer = [f"Cases: {len(every)}{needs}."]
     answer += _duration(plan, [case for case in every if case.status == READY], runs)
     answer += _host_texts(plan, cases, host) if host else ()
     blocks: list[Block] = [
