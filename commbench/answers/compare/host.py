@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import LONGER, launch_shares
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import launch_half_width, median
-from commbench.answers.compare import ratio as of_rows
 from commbench.answers.compare.ratio import BANDWIDTH, LATENCY, ComparedRow, HostChange, HostEffect
 from commbench.output.text import join_words, span
 from commbench.results.schema import Batch, Run
-from commbench.stats import Estimate, around, collect
+from commbench.stats import Estimate, around, collect, hold_together
 from commbench.units import format_share
 
 FEWEST_TURNS = 3
@@ -178,11 +177,11 @@ def limit_change(change: HostChange, rows: Sequence[tuple[ComparedRow, float]]) 
     its time that the figure may change. It is wrong by as much as what is compared made such a row
     faster."""
     own = [(row, part) for row, part in rows if part >= MOSTLY]
-    held = [(of_rows.hold_together(row, len(own)), part) for row, part in own]
     least, value = min(1.0, change.ratio.value), max(1.0, change.ratio.value)
-    for found, part in held:
-        if found:
-            low, high = (1 + (end - 1) / part for end in found.ends)
+    for row, part in own:
+        if row.ratio:
+            held = hold_together(row.ratio, len(own), row.degrees)
+            low, high = (1 + (end - 1) / part for end in held.ends)
             least, value = max(least, min(1.0, low)), min(value, max(1.0, high))
     return change._replace(allowed=value if change.ratio.value > 1 else least)
 
