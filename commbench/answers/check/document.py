@@ -113,11 +113,12 @@ def _table(checks: Collection[RowCheck], whole: str, levels: Mapping[Any, Any]) 
     first = next(iter(checks))
     limit, of = first.rule.limit, lambda check: check if check.estimate else None
     value, interval = map(sentences.of_check, (limit.unit, limit.interval))
+    deciding = limit.interval._replace(write=_write_deciding)
     columns = [
         cells.SIZE,
         cells.Column(limit.heading, of, value),
         cells.Column("95 %\ninterval", of, interval),
-        cells.Column("interval that\ndecides", attrgetter("decided_by"), limit.interval),
+        cells.Column("interval that\ndecides", lambda check: check, deciding),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
         cells.Column("usual\ntime", lambda check: of_level(check, "time"), cells.TIME, 5),
         cells.Column("this\nrun", now, cells.TIME, 5),
@@ -133,6 +134,12 @@ def _table(checks: Collection[RowCheck], whole: str, levels: Mapping[Any, Any]) 
         tone=lambda check: _ROW_TONES.get(check.effect, ""),
         brief=_furthest(checks) if is_shown else [],
     )
+
+
+def _write_deciding(check: RowCheck) -> str:
+    """The interval that decides, with the digits that show on which side of the limit it ends."""
+    found = check.decided_by
+    return check.rule.limit.interval.write(found, check.rule.value) if found else ""
 
 
 def _furthest(checks: Collection[RowCheck]) -> list[RowCheck]:

@@ -32,7 +32,8 @@ def reasons_of(gate: GateResult) -> list[str]:
     """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
     history, told = gate.baseline and gate.baseline.history, []
     if history:
-        told = [text for result in gate.results for text in result.remarks]
+        told = [f"Compared with {runs}."] if (runs := earlier_runs(gate.baseline)) else []
+        told += [text for result in gate.results for text in result.remarks]
         failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
         levels = [history.levels.get(check.case.key()) for check in failed]
         if any(level.is_close for level in levels if level):
@@ -63,7 +64,6 @@ def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     judged = [result for result in gate.results if result.checks]
-    word = " against ".join(filter(None, (WORDS[gate.outcome], earlier_runs(gate.baseline))))
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
     ]
@@ -85,6 +85,7 @@ def verdict(gate: GateResult) -> str:
     ]
     if gate.baseline and gate.baseline.incomplete:
         reasons.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
+    word = WORDS[gate.outcome]
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 

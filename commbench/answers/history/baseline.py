@@ -191,20 +191,22 @@ def _slower_note(
     firsts = Counter(later[0].run for _, later, _ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
     found = [each for each in found if each[1][0].run == first]
+    # Where `history show` finds a step, it is that.
+    slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
+    change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
+    first = change.run if change else first
     slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
-    runs = span(str, [len(later) for _, later, _ in found])
+    since = [[p for p in later if p.run.placed >= first.placed] for _, later, _ in found]
+    runs = span(str, [*map(len, since)])
     names = name_rows([case for case, *_ in found], every, LONGEST)
     accept = ""
     if runs != "1":  # a single one may be slow by chance
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
-    causes = [
-        f"; {trends.causes_text(each)}" for each in changes
-        if each.ratio.value > 1 and each.before.placed < first.placed <= each.latest.placed
-    ]  # fmt: skip
+    cause = f"; {trends.causes_text(change)}" if change else ""
     return (
         f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
         f"since then {names} took {slower} times as long in {runs} "
-        f"run{'s' * (runs != '1')} before this one{''.join(causes[:1])}.{accept}"
+        f"run{'s' * (runs != '1')} before this one{cause}.{accept}"
     )
 
 
@@ -230,17 +232,13 @@ def find_level(
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others, or as fast as before a slowdown again."""
-    latest, back = trends.fit_with_return(times[accepted:], alpha, TOLERANCE)
+    fit, back = trends.fit_with_return(times, alpha, TOLERANCE, accepted)
     if back:
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]
     noise = estimate_noise(np.array(logs)).deviation
-    whole = steps.find_steps(times, alpha, TOLERANCE)  # a step before is no noise
-    ends = [0, *(step.at for step in whole.steps if step.at < accepted), accepted]
-    parts = [steps.Segment(first, end - 1, None) for first, end in pairwise(ends) if end]
-    parts += [s._replace(first=s.first + accepted, last=s.last + accepted) for s in latest.segments]
     segments = []
-    for part in parts:
+    for part in fit.segments:
         few = Estimate(exp(level_of_few(logs[part.first : part.last + 1], noise)))
         is_sure = part.level and part.number >= steps.STEADY
         segments.append(part if is_sure else part._replace(level=few))
@@ -258,8 +256,8 @@ def find_level(
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
-    least = latest.least_step
-    return Level(time, runs, deviation, degrees, usual, more, least, end, len(times), slowest)
+    known = len(times), slowest
+    return Level(time, runs, deviation, degrees, usual, more, fit.least_step, end, *known)
 
 
 def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:

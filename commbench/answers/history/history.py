@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import log, sqrt
+from math import log, prod, sqrt
 from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_ste
 from commbench.answers.history.store import History, Keep
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
-from commbench.stats import Estimate, mean_ratio, ratio
+from commbench.stats import Estimate, mean_ratio
 from commbench.units import format_count
 from commbench.views.cells import times_text
 from commbench.views.formats import Result
@@ -259,18 +259,18 @@ def fit_series(
     alpha, fitted = alpha_of_each(len(each.points) for each in own), []
     for each, counted in zip(series, own, strict=True):
         times = [point.time for point in counted.points]
-        fit, back = fit_with_return(times, alpha, tolerance)
+        accept = accepted.get(each.system, "")
+        begin = sum(point.run.placed < accept for point in counted.points)
+        fit, back = fit_with_return(times, alpha, tolerance, begin)
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
-        if fit.steps and not back and not _is_sure(fit.steps[-1]) and fit.steps[-1].ratio.value > 1:
-            slow, by = fit.segments[-1].number, fit.steps[-1].ratio
-        is_accepted = slow and counted.points[-slow].run.placed <= accepted.get(each.system, "")
-        if is_accepted:
-            fit, slow = _begin_again(times, len(times) - slow, alpha, tolerance), 0
-        elif 2 * slow >= len(times):  # a check counts the half as usual, too
+        step = fit.steps[-1] if fit.steps and not back else None
+        if step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin:
+            slow, by = fit.segments[-1].number, step.ratio
+        if 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
         elif slow and len(times) - slow >= FEWEST:
-            fit = find_steps(times[:-slow], alpha, tolerance)
+            fit = find_steps(times[:-slow], alpha, tolerance, begin)
             mean = geometric_mean(time.value for time in times[-slow:])
             level = fit.segments[-1].level
             by = by.scaled(mean / level.value / by.value) if level else by
@@ -279,36 +279,29 @@ def fit_series(
     return fitted
 
 
-def _begin_again(times: Sequence[Estimate], at: int, alpha: float, tolerance: float) -> Fit:
-    """The fit of a series whose level begins anew at a place, since someone accepted the run."""
-    before, after = (find_steps(part, alpha, tolerance) for part in (times[:at], times[at:]))
-    segments = [s._replace(first=s.first + at, last=s.last + at) for s in after.segments]
-    later = [Step(s.at + at, s.earliest + at, s.latest + at, s.ratio) for s in after.steps]
-    change = ratio(segments[0].level, before.segments[-1].level) or Estimate(1.0)
-    found = (*before.steps, Step(at, at, at, change), *later)
-    noise = after.noise or before.noise
-    return Fit((*before.segments, *segments), found, noise, after.least_step)
-
-
 def _is_sure(step: Step) -> bool:
     """Whether the interval of a step does not contain 1."""
     low, high = step.ratio.ends
     return not low <= 1 <= high
 
 
-def fit_with_return(times: Sequence[Estimate], alpha: float, tolerance: float) -> tuple[Fit, int]:
-    """The steps of a series; and how many of its last points are as fast again as before the last
-    step, where that is a slowdown which shows without them."""
-    for back in range(steps.SHORTEST - 1 if len(times) > FEWEST else 0, 0, -1):
+def fit_with_return(
+    times: Sequence[Estimate], alpha: float, tolerance: float, begin: int = 0
+) -> tuple[Fit, int]:
+    """The steps of a series, in which a level begins at the place `begin` in any case; and how many
+    of its last points are as fast again as before the last step, where that is a slowdown which
+    shows without them."""
+    most = min(steps.SHORTEST - 1, len(times) - begin - 1) if len(times) > FEWEST else 0
+    for back in range(most, 0, -1):
         before, last = times[-back - 1].value, max(time.value for time in times[-back:])
         if before < (1 + tolerance) * last:
             continue  # the one before them is as fast: no need to try
-        fit = find_steps(times[:-back], alpha, tolerance)
-        if fit.steps and fit.steps[-1].ratio.value > 1:
-            old, new = (part.level.value for part in fit.segments[-2:] if part.level)
-            if last < sqrt(old * new) < before:
-                return fit, back
-    return find_steps(times, alpha, tolerance), 0
+        fit = find_steps(times[:-back], alpha, tolerance, begin)
+        levels = [part.level.value for part in fit.segments[-2:] if part.level]
+        is_slowdown = fit.steps and fit.steps[-1].ratio.value > 1 and len(levels) == 2
+        if is_slowdown and last < sqrt(prod(levels)) < before:
+            return fit, back
+    return find_steps(times, alpha, tolerance, begin), 0
 
 
 def find_changes(

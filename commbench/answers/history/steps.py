@@ -101,15 +101,20 @@ class Fit(NamedTuple):
     """The change of the last level that LATER more points show with a probability of 95 %."""
 
 
-def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: float = 0.0) -> Fit:
+def find_steps(
+    series: Sequence[Estimate], alpha: float = ALPHA, tolerance: float = 0.0, begin: int = 0
+) -> Fit:
     """The steps of a series of values above 0, in their order in time. `tolerance` is the change of
-    a level up to which there is no step: 0.02 for 2 %."""
+    a level up to which there is no step: 0.02 for 2 %. At the place `begin` a level begins in any
+    case: someone accepted that run."""
     values = np.log([estimate.value for estimate in series])
-    if (number := len(values)) < FEWEST:
-        level = None
-        if number >= SHORTEST:  # their noise is not known
-            level = _cover(Estimate(float(values.mean())), values).map(exp)
-        return Fit((Segment(0, number - 1, level),) if number else (), (), None)
+    number = len(values)
+    accepted = [begin] * (0 < begin < number)
+    if number < FEWEST:  # their noise is not known
+        parts = [*pairwise([0, *accepted, number])] if number else []
+        own = ((*part, values[slice(*part)]) for part in parts)
+        few = [Segment(a, b - 1, _of_few(v, Estimate(float(v.mean())))) for a, b, v in own]
+        return Fit(tuple(few), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
@@ -122,17 +127,27 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     clipped = _clip(values, _medians(values, cuts), CLIP * noise.deviation)
     sums = _Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
+    if accepted:
+        cuts = sorted([*accepted, *(cut for cut in cuts if abs(cut - begin) >= SHORTEST)])
     ends = [0, *cuts, number]
     parts = [*pairwise(ends)]
-    levels = [_cover(sums.level(*part, noise), values[slice(*part)]) for part in parts]
+    levels = [sums.level(*part, noise) for part in parts]
     both = zip(parts, levels, strict=True)
-    segments = [Segment(first, end - 1, level.map(exp)) for (first, end), level in both]
+    segments = [Segment(a, b - 1, _of_few(values[a:b], level)) for (a, b), level in both]
     steps = []
     for n, at in enumerate(cuts):
-        first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
-        steps.append(Step(at, first, last, combine(sub, levels[n + 1], levels[n]).map(exp)))
+        first, last = at, at
+        if at not in accepted:
+            first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
+        wide = [_cover(levels[k], values[ends[k] : ends[k + 1]]) for k in (n + 1, n)]
+        steps.append(Step(at, first, last, combine(sub, *wide).map(exp)))
     least = _least_change(noise, segments[-1].number, number, alpha)
     return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
+
+
+def _of_few(own: Array, level: Estimate) -> Estimate | None:
+    """The level of these points in the unit of the series; None for fewer than SHORTEST."""
+    return _cover(level, own).map(exp) if len(own) >= SHORTEST else None
 
 
 def _cover(level: Estimate, own: Array) -> Estimate:
@@ -140,7 +155,7 @@ def _cover(level: Estimate, own: Array) -> Estimate:
     scatter more than the other points of the series. One point does not count where it is an
     outlier: at 5 % for all together, by Student's t of the others."""
     number = len(own)
-    if number >= STEADY:
+    if number >= STEADY or number < SHORTEST:
         return level
     away = int(np.abs(own - np.median(own)).argmax())
     others = np.delete(own, away)

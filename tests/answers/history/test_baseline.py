@@ -16,7 +16,7 @@ import commbench
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.advice import advice
 from commbench.answers.check.document import document
-from commbench.answers.check.sentences import verdict
+from commbench.answers.check.sentences import reasons_of, verdict
 from commbench.answers.compare.ratio import CLOSE, hold_together
 from commbench.answers.history.baseline import find_baseline, level_of_few
 from commbench.answers.history.history import find_trend
@@ -131,10 +131,11 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     assert accepted.path == str(made[first].path.absolute())
     passed = check(history, made_run(first + slow, 1.3))
     known = (
-        f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow} runs:"
+        f"a level of {slow} run{'s' * (slow > 1)}, whose noise is known from {first + slow} runs."
     )
     assert passed.outcome == "pass"
-    assert verdict(passed).startswith(f"PASS against {known if slow < 6 else f'{slow} of'}")
+    said = reasons_of(passed)[0]
+    assert said.startswith(f"Compared with {known if slow < 6 else f'{slow} of'}")
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, passed.text().splitlines())) <= 80
     listed = commbench.history.list_(db=history.path)
@@ -259,7 +260,8 @@ def test_what_launches_differ_by_counts_once(history: History) -> None:
 def test_a_check_says_that_the_history_is_unsure(history: History, number: int) -> None:
     fill(history, lambda day: noise(3)[day] ** 10, number=number, cases=1)
     gate = check(history, made_run(number, cases=1))
-    assert verdict(gate).startswith(f"NO VERDICT against {number} earlier runs: 1 of 1 row")
+    assert verdict(gate).startswith("NO VERDICT: 1 of 1 row")
+    assert reasons_of(gate)[0] == f"Compared with {number} earlier runs."
     (first, *_) = advice(gate)
     assert first.startswith(f"The history is the uncertain part: its {number} earlier runs differ")
     assert ("With 30 runs the interval would be 0." in first) == (number == 6)
@@ -303,7 +305,8 @@ def test_runs_that_are_fast_again_are_not_called_slower(history: History) -> Non
 def test_runs_after_a_slowdown_that_ended_are_usual_too(history: History) -> None:
     fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.0, number=16)
     gate = check(history, made_run(16, 1.0))
-    assert verdict(gate).startswith("PASS against 12 of 16 earlier runs: ")
+    assert verdict(gate).startswith("PASS: ")
+    assert reasons_of(gate)[0] == "Compared with 12 of 16 earlier runs."
     assert "since then" not in gate.text()
 
 
