@@ -110,6 +110,24 @@ def test_a_run_on_a_host_that_was_slower_is_not_called_slower(
 
 
 @pytest.mark.usefixtures("launches_alike")
+def test_every_answer_has_the_level_that_begins_with_the_accepted_run(history: History) -> None:
+    fill(history, lambda day: 1.5 if 9 <= day < 13 else 1.0, number=13)
+    commbench.history.accept(10, db=history.path)
+    usual = 1.5e-3  # of the row of 1 KiB
+    level = find_trend(history).series[0].last
+    assert (level.first, level.number) == (9, 4)
+    assert level.level and level.level.value == pytest.approx(usual, rel=0.03)
+    assert check(history, made_run(13, 1.5)).outcome == "pass"
+    for day in (13, 14, 15):  # as fast as before: usual again from the third run on
+        assert check(history, made_run(day, 1.0)).outcome == "pass"
+        history.add(made_run(day, 1.0))
+    assert find_trend(history).series[0].last.first == 13
+    gate = check(history, made_run(16, 1.5))
+    assert gate.outcome == "fail"
+    assert gate.worst.estimate.value == pytest.approx(1.5, rel=0.05)
+
+
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize("slow", [1, 2, 3, 4, 6, 10, 20])
 def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     history: History, slow: int, monkeypatch: pytest.MonkeyPatch
