@@ -24,7 +24,7 @@ is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
@@ -112,9 +112,9 @@ def find_steps(
     accepted = [begin] * (0 < begin < number)
     if number < FEWEST:  # their noise is not known
         parts = [*pairwise([0, *accepted, number])] if number else []
-        own = ((*part, values[slice(*part)]) for part in parts)
-        few = [Segment(a, b - 1, _of_few(v, Estimate(float(v.mean())))) for a, b, v in own]
-        return Fit(tuple(few), (), None)
+        own = [values[slice(*part)] for part in parts]
+        means = [_cover(Estimate(float(each.mean())), each) for each in own]
+        return Fit(_segments(parts, means), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
@@ -131,23 +131,24 @@ def find_steps(
         cuts = sorted([*accepted, *(cut for cut in cuts if abs(cut - begin) >= SHORTEST)])
     ends = [0, *cuts, number]
     parts = [*pairwise(ends)]
-    levels = [sums.level(*part, noise) for part in parts]
-    both = zip(parts, levels, strict=True)
-    segments = [Segment(a, b - 1, _of_few(values[a:b], level)) for (a, b), level in both]
+    levels = [_cover(sums.level(*part, noise), values[slice(*part)]) for part in parts]
+    segments = _segments(parts, levels)
     steps = []
     for n, at in enumerate(cuts):
         first, last = at, at
         if at not in accepted:
             first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
-        wide = [_cover(levels[k], values[ends[k] : ends[k + 1]]) for k in (n + 1, n)]
-        steps.append(Step(at, first, last, combine(sub, *wide).map(exp)))
+        steps.append(Step(at, first, last, combine(sub, levels[n + 1], levels[n]).map(exp)))
     least = _least_change(noise, segments[-1].number, number, alpha)
-    return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
+    return Fit(segments, tuple(steps), noise, max(least, tolerance))
 
 
-def _of_few(own: Array, level: Estimate) -> Estimate | None:
-    """The level of these points in the unit of the series; None for fewer than SHORTEST."""
-    return _cover(level, own).map(exp) if len(own) >= SHORTEST else None
+def _segments(parts: Iterable[tuple[int, int]], levels: Iterable[Estimate]) -> tuple[Segment, ...]:
+    """The parts with their levels, given as logarithms; None for fewer than SHORTEST points."""
+    return tuple(
+        Segment(first, end - 1, level.map(exp) if end - first >= SHORTEST else None)
+        for (first, end), level in zip(parts, levels, strict=True)
+    )
 
 
 def _cover(level: Estimate, own: Array) -> Estimate:
