@@ -10,6 +10,7 @@ from typing import NamedTuple
 from commbench.analysis.diagnostics import waited_answer
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import median
 from commbench.answers.advise import choices, simulation
 from commbench.answers.advise import measured as commands
 from commbench.answers.advise.measured import Measured
@@ -21,7 +22,7 @@ from commbench.plan.dtypes import DTYPES
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import Run
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.units import format_size
+from commbench.units import format_size, format_time
 from commbench.views.formats import Result
 
 DDP = "Bucket size of DDP"
@@ -189,6 +190,14 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     longest_s = gradient_bytes * table.times[-1].value / table.largest
     assumed_s = float(f"{longest_s:.2g}")  # an assumption has no more digits
     step = simulation.Step(gradient_bytes, question.backward_s or assumed_s, question.tensors)
+    if run := _nothing_hidden(measured.overlapped):
+        alone, passed = format_time(longest_s), format_time(step.backward_s)
+        needs = (
+            f"{commands.UNKNOWN}in {run} computation hid nothing of the communication. Then a pass "
+            f"takes its {passed} and the {alone} of the communication, with buckets of any size. "
+            "Give each rank two cores (--cpu-mode plain)"
+        )
+        return Missing(DDP, needs, "")
     slowdown = commands.find_slowdown(measured.overlapped, measured.header.plan.cpu_mode)
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
@@ -203,6 +212,18 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
+
+
+LEAST_HIDDEN = 0.1
+"""If less of the communication is hidden, a slowdown says nothing of longer computations."""
+
+
+def _nothing_hidden(rows: Sequence[ResultRow]) -> str:
+    """The run in which computation hid hardly any of an all_reduce, at most of the sizes; else
+    empty."""
+    own = [row for row in rows if row.overlap and row.case.operation == "all_reduce"]
+    shares = sorted(row.overlap.hidden.value for row in own if row.overlap)
+    return own[0].header.label if own and median(shares) < LEAST_HIDDEN else ""
 
 
 def _bytes_of(question: Question, table: TimeTable) -> int:

@@ -196,8 +196,7 @@ MANY = 30
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    runs = level.runs if level.runs >= steps.FEWEST else level.known
-    number = f"{runs} earlier" if runs > 1 else "earlier"
+    number = f"{level.known} earlier" if level.known > 1 else "earlier"
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
@@ -216,10 +215,10 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     is_more = level.runs < MANY and of_many not in ("", best)
     chance = ""
     if level.slowest > level.time * exp(half):
-        times = ratio_text(level.slowest / level.time)
-        run = f"Run {level.slowest_run} took {times} times as long as usual, and later ones did not"
         forget = f"`commbench history forget {level.slowest_run}{db}`"
         differ += ", but for one"
+        times = ratio_text(level.slowest / level.time)
+        run = f"Run {level.slowest_run} took {times} times as long as usual, and later ones did not"
         chance = f" {run}. If you know why, {forget} leaves it out."
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "

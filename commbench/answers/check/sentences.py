@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from math import inf
+from collections.abc import Iterable, Iterator, Sequence
+from math import exp, inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.load import LoadedRun, distinct_names
@@ -13,6 +13,7 @@ from commbench.answers.check.rules import unmatched
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
 from commbench.answers.history import steps
+from commbench.answers.history.baseline import Level
 from commbench.output.text import span
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
 from commbench.units import format_count
@@ -34,6 +35,7 @@ def reasons_of(gate: GateResult) -> list[str]:
     if history:
         told = [f"Compared with {runs}."] if (runs := earlier_runs(gate.baseline)) else []
         told += [text for result in gate.results for text in result.remarks]
+        told += _slow_by_chance(history.levels.values())
         failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
         levels = [history.levels.get(check.case.key()) for check in failed]
         if any(level.is_close for level in levels if level):
@@ -48,6 +50,17 @@ def reasons_of(gate: GateResult) -> list[str]:
     checks = (check for result in gate.results for check in result.checks)
     is_judged = any(check.outcome != NOT_MEASURED for check in checks)
     return waited_sentences(queued * is_judged, [gate.run.header])
+
+
+def _slow_by_chance(levels: Iterable[Level]) -> list[str]:
+    """That intervals reach as far as an earlier run that was slow by chance."""
+    slow = [each for each in levels if each.slowest > each.time * exp(each.half())]
+    if not slow:
+        return []
+    most = max(slow, key=lambda level: level.slowest / level.time)
+    times = cells.ratio_text(most.slowest / most.time)
+    run = f"Run {most.slowest_run} took {'up to ' * (len(slow) > 1)}{times} times as long as usual"
+    return [f"{run}, and later ones did not: intervals allow for that."]
 
 
 def notes_of(gate: GateResult) -> list[str]:
@@ -110,7 +123,8 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
         span(str, [getattr(each, name) for each in levels]) for name in ("runs", "known", "earlier")
     )
     by_row = " by row" * (" to " in runs)
-    if runs == known or min(each.runs for each in levels) >= steps.FEWEST:
+    is_whole = all(each.number == each.earlier for each in levels)
+    if is_whole or min(each.number for each in levels) >= steps.FEWEST:
         return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
     level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
     return f"{level}, whose noise is known from {known} runs"

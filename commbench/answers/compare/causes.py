@@ -161,7 +161,7 @@ def launch_notes(found: Comparison) -> list[str]:
         word = _word(found)
         usual, spread = ratio.usual_ratio_spread(found.rows[0]), sides[0][1].spread
         backend = f"usual for {found.rows[0].a.backend}"
-        least = f"; intervals take at least {format_share(usual)}, {backend}" * (spread < usual)
+        least = f"; intervals also count that {format_share(usual)} is {backend}" * (spread < usual)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
             f"{format_share(spread)} (standard deviation){least}{_oddest(found, word)}."
@@ -192,7 +192,7 @@ def _oddest(found: Comparison, word: str) -> str:
     middle = [median(sorted(values)) for values in zip(*more, strict=True)]
     at, most = max(enumerate(middle), key=lambda own: abs(own[1]), default=(0, 0.0))
     row = found.rows[0]
-    if not (row.runs and row.samples) or abs(most) < ODD * row.runs[0].spread:
+    if not (row.runs and row.samples) or abs(most) < max(ODD * row.runs[0].spread, log(1.05)):
         return ""
     number = sorted(launches_of(row.samples[1]))[at] + 1
     return f", most in {word} {number}: there it is {format_rough(exp(most))} times the usual one"
@@ -218,6 +218,8 @@ def clearer(
     lacking = (run.path for run in runs if run.incomplete and holds_rounds(run.path))
     if missing := dict.fromkeys(f"`{resume_command(path)}`" for path in lacking):
         return f"Measure the missing rounds first: {', then '.join(missing)}."
+    if holds_rounds(found.a.path) != holds_rounds(found.b.path):
+        return "Measure both in turns, in one `commbench sweep`."
     number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
     headers = [run.run.header for run in runs if run.run]
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
@@ -237,6 +239,9 @@ def clearer(
         wide = max(map(_later_times_as_wide, firsts))
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
         shows = f"If launches differ as before, a change then shows from {least:.2f} times."
+        if wide > 1:  # as many launches again are a third turn
+            least = number + min(run.launches or 0 for run in runs)
+            shows += f" A third turn (--launches {least}) shows smaller ones."
         surer = " Surer: both in turns, as `commbench sweep` measures." * (not found.are_in_turns)
         return f"For a clearer answer {how} {shows}{surer}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]

@@ -318,8 +318,7 @@ def _allowance(found: Comparison) -> str:
     if found.are_in_turns or not has_interval:
         return ""
     usual = format_share(usual_launch_spread(found.rows[0].a.backend))
-    allowance = f" Intervals take launches to differ by at least {usual}, and runs by as much as "
-    allowance += "launches."
+    allowance = f" Intervals also count that launches usually differ by {usual}, runs by as much."
     few = " Not in turns, a change counts only if an interval twice as wide shows it, too"
     few += " (--verbose)."
     return allowance + few * any(row.times_as_wide > 1 for row in found.rows)

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import exp, hypot, inf, log, sqrt
 from operator import mul, sub
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench import stats
@@ -277,7 +278,7 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
         for fraction in (0.5, statistics.UNDISTURBED)
     )
     effects = [row.host for row in rows]
-    host = HostEffect(min(e.least for e in effects), max(e.most for e in effects))
+    host = HostEffect(*map(geometric_mean, zip(*effects, strict=True)))
     pooled, between = _pool_logs(known, 0.5, host)
     if pooled is None:  # no row has an interval
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))

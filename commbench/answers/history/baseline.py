@@ -45,7 +45,9 @@ class Level(NamedTuple):
     time: float
     """Seconds."""
     runs: int
-    """On which it rests."""
+    """On which it rests, without those that are far from the others."""
+    number: int
+    """With these."""
     deviation: float
     """Of single runs, in which what differs within and between runs is."""
     degrees: int
@@ -60,7 +62,8 @@ class Level(NamedTuple):
     end: int
     """The place of the first run of what is slower now: of the last segment, or after the level."""
     known: int
-    """The runs of which the deviation is known, those of other levels among them."""
+    """The runs of which the deviation is known, those of other levels among them, and without an
+    outlier."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
     slowest_run: int = 0
@@ -237,27 +240,29 @@ def find_level(
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]
     noise = estimate_noise(np.array(logs)).deviation
-    segments = []
+    segments, used = [], {}
     for part in fit.segments:
-        few = Estimate(exp(level_of_few(logs[part.first : part.last + 1], noise)))
+        near = near_median(logs[part.first : part.last + 1], noise)
         is_sure = part.level and part.number >= steps.STEADY
-        segments.append(part if is_sure else part._replace(level=few))
-    deviation, degrees = single_points(logs, segments)
+        segments.append(part if is_sure else part._replace(level=Estimate(exp(fmean(near)))))
+        used[part.first] = part.number if is_sure else len(near)
+    deviation, degrees, known = single_points(logs, segments)
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
     if slow and 2 * slow < len(times):
         return find_level(times[:-slow], new, accepted, alpha)
-    runs = sum(part.number for part in base)
-    if runs >= steps.FEWEST:  # so many say by themselves how much runs differ
+    number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
+    if number >= steps.FEWEST:  # so many say by themselves how much runs differ
         fast = [each for part in base for each in logs[part.first : part.last + 1]]
-        deviation, degrees = single_points(fast, base)
-    time = exp(sum(part.number * log(part.level.value) for part in base if part.level) / runs)
+        deviation, degrees, known = single_points(fast, base)
+    logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
+    time = exp(sum(logs_of_base) / runs)
     slowest = time * exp(slow_by_chance([*_residuals(logs, segments)]))
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
-    known = len(times), slowest
-    return Level(time, runs, deviation, degrees, usual, more, fit.least_step, end, *known)
+    least = fit.least_step
+    return Level(time, runs, number, deviation, degrees, usual, more, least, end, known, slowest)
 
 
 def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
@@ -296,19 +301,22 @@ def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[ste
     return [*filter(is_low, segments)]
 
 
-def level_of_few(logs: Sequence[float], noise: float) -> float:
-    """The logarithm of a level of fewer than STEADY runs, one of which may be an outlier: the mean
-    of those that are near their median; of an even number, near the lower one of the middle two."""
+def near_median(logs: Sequence[float], noise: float) -> list[float]:
+    """Of the logarithms of a level of fewer than STEADY runs, one of which may be an outlier, those
+    that are near their median; of an even number, near the lower one of the middle two."""
     middle = sorted(logs)[(len(logs) - 1) // 2]
     away = sorted(abs(each - middle) for each in logs)
     usual = min(noise, max(2 * away[len(away) // 2], LEAST_NOISE))
-    return fmean(each for each in logs if abs(each - middle) <= JUMP * usual)
+    return [each for each in logs if abs(each - middle) <= JUMP * usual]
 
 
-def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> tuple[float, int]:
+def single_points(
+    logs: Sequence[float], segments: Sequence[steps.Segment]
+) -> tuple[float, int, int]:
     """The standard deviation of single points about the levels of their segments, of all of which
-    the level is known, and its degrees of freedom. One point in ten, at least one, does not count
-    where it is an outlier: at 5 % for all points together, by Student's t of the others."""
+    the level is known, its degrees of freedom, and of how many points it is. One point in ten, at
+    least one, does not count where it is an outlier: at 5 % for all points together, by Student's t
+    of the others."""
     squares = sorted(residual**2 for residual in _residuals(logs, segments))
     number, lost = len(squares), len(segments)
     z = factor_of_all(number)
@@ -317,7 +325,7 @@ def single_points(logs: Sequence[float], segments: Sequence[steps.Segment]) -> t
         variance = sum(squares[: number - out]) / degrees
         if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
             break
-    return max(sqrt(variance), LEAST_NOISE), degrees
+    return max(sqrt(variance), LEAST_NOISE), degrees, number - out
 
 
 def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:

@@ -86,16 +86,31 @@ def with_waits(run: Run, sizes: Sequence[int], form: str = "") -> Run:
     return run._replace(measurements=measurements)
 
 
-def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
+def overlapped(both_s: float) -> Run:
+    """1 ms of communication and 2 ms of computation, which take so long at once."""
     run = run_of(
-        lambda case: {"computation": 2e-3, "both": 3e-3}.get(case.part, 1e-3), noise=1e-6,
+        lambda case: {"computation": 2e-3, "both": both_s}.get(case.part, 1e-3), noise=1e-6,
         sizes=SIZES, overlap=("none", "matmul:8x8x8"),
     )  # fmt: skip
     measurements = tuple(
         each._replace(batches=tuple(map(with_ends, each.batches)))
         if each.case.part == "both" else each for each in run.measurements
     )  # fmt: skip
-    told = run._replace(measurements=measurements)
+    return run._replace(measurements=measurements)
+
+
+def test_there_is_no_advice_on_buckets_where_nothing_is_hidden() -> None:
+    question = Question(model_bytes=96 * MIB, backward_s=0.1)
+    report = find_advice([overlapped(3e-3)], question)
+    assert not [each for each in report.advice if "Bucket" in each.subject]
+    (lacks,) = (each.needs for each in report.missing if "Bucket" in each.subject)
+    assert "in planted computation hid nothing of the communication" in lacks
+    assert "a pass takes its 100 ms and" in lacks and lacks in report.text().replace("\n  ", " ")
+
+
+def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
+    told = overlapped(2.6e-3)
+    run = told
     mode = run.header.plan.cpu_mode
     found = find_slowdown(make_rows(told), mode)
     assert (found.source, found.other_run) == ("matmul:8x8x8", "")
