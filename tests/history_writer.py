@@ -76,7 +76,7 @@ def make_history(db: str) -> None:
         )
         with History(Path(db), is_written=True) as history:
             history.add(
-                as_loaded_run(run._replace(header=found, path=f"results/nightly-{day}")),
+                as_loaded_run(run._replace(header=found, path=f"/srv/bench/results/nightly-{day}")),
                 now=BEGIN + timedelta(days=50 + day, hours=3),
             )
 
