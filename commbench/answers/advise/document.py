@@ -213,6 +213,7 @@ def _bucket_facts(
 ) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
     low, high = found.good_bytes
+    high = min(high, largest) if found.is_guess else high
     within = f", within {_percent(question)} of each other" * (low < high)
     if not (found.is_guess and found.best == found.now):
         yield f"fastest median{'s' * (low < high)}", f"{format_range(low, high)}{within}"

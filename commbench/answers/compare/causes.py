@@ -164,7 +164,7 @@ def launch_notes(found: Comparison) -> list[str]:
         least = f"; intervals also count that {format_share(usual)} is {backend}" * (spread < usual)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
-            f"{format_share(spread)} (standard deviation){least}{_oddest(found, word)}."
+            f"{format_share(spread)} (standard deviation){_oddest(found, word)}{least}."
         ]
     elif texts:
         notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]

@@ -143,8 +143,8 @@ def find_baseline(
         if later and min(median(newest), later[-1].time.value) > level.slow_s:
             mean = geometric_mean(point.time.value for point in later)
             slower.append((each.case, later, mean / level.time))
-            own = cases[key].time
-            is_slow |= own is None or own.value > level.slow_s
+            own = cases[key].time  # as slow as they, or as usual again
+            is_slow |= own is None or own.value > sqrt(level.time * mean)
     notes = []
     if is_slow:
         changes = trends.find_changes(trends.fit_series(series), environments)

@@ -126,8 +126,9 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         new = [point for each in rows for point in each.series.points[-each.slow :]]
         causes = describe_causes(host_causes(old, new, mean_ratio(e.by for e in rows).value))
         went = f"; {causes}" * bool(causes)
+        slower = "Perhaps slower" if any(each.by.ends[0] <= 1 for each in rows) else "Slower"
         yield (
-            f"Slower in the last {last}, too few or too noisy for a step: {names} took "
+            f"{slower} in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "
             f"A check of these rows does not count {these} as usual."
         )

@@ -265,7 +265,9 @@ def fit_series(
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last])
         step = fit.steps[-1] if fit.steps and not back else None
-        if step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin:
+        is_slower = step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin
+        old = fit.segments[-2].level if is_slower else None
+        if step and old and times[-1].value > old.value * sqrt(step.ratio.value):
             slow, by = fit.segments[-1].number, step.ratio
         if 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
