@@ -269,6 +269,10 @@ def fit_series(
         old = fit.segments[-2].level if is_slower else None
         if step and old and times[-1].value > old.value * sqrt(step.ratio.value):
             slow, by = fit.segments[-1].number, step.ratio
+        elif old:  # a few slow runs, and the last one is not
+            *kept, part, last_part = fit.segments
+            whole = (*kept, part._replace(last=last_part.last))
+            fit = fit._replace(segments=whole, steps=fit.steps[:-1])
         if 2 * slow >= len(times):  # a check counts the half as usual, too
             slow = 0
         elif slow and len(times) - slow >= FEWEST:
