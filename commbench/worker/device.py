@@ -70,7 +70,9 @@ class NcclPool(Memory):
         for backend in self._backends:
             try:
                 backend.register_mem_pool(self._pool, **options)
-            except TypeError:  # it does not know the option
+            except TypeError:
+                if not options:
+                    raise
                 why = f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
                 raise NotImplementedError(why) from None
             self._registered.append(backend)

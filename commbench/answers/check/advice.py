@@ -17,6 +17,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.check import gate as judging
 from commbench.answers.check.gate import GateResult, Judge, RowCheck, RuleResult, find_ranges
 from commbench.answers.check.rules import Rule
+from commbench.answers.check.sentences import slow_run_text
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.ratio import APART, CLOSE
@@ -30,7 +31,7 @@ from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
 from commbench.units import format_GBps, format_rough_percent, size_end
 from commbench.views import cells
-from commbench.views.cells import ratio_interval_text, ratio_text
+from commbench.views.cells import ratio_interval_text
 
 MOST_LIMIT = 50
 """In percent: a larger limit is not proposed."""
@@ -214,12 +215,10 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     then = f"With {MANY} runs the interval would be {of_many}, with"
     is_more = level.runs < MANY and of_many not in ("", best)
     chance = ""
-    if level.slowest > level.time * exp(half):
+    if slow := slow_run_text(level):
         forget = f"`commbench history forget {level.slowest_run}{db}`"
         differ += ", but for one"
-        times = ratio_text(level.slowest / level.time)
-        run = f"Run {level.slowest_run} took {times} times as long as usual, and later ones did not"
-        chance = f" {run}. If you know why, {forget} leaves it out."
+        chance = f" {slow}. If you know why, {forget} leaves it out."
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
         "launches of this run alone do not help.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import exp, inf
+from math import inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.load import LoadedRun, distinct_names
@@ -54,13 +54,19 @@ def reasons_of(gate: GateResult) -> list[str]:
 
 def _slow_by_chance(levels: Iterable[Level]) -> list[str]:
     """That intervals reach as far as an earlier run that was slow by chance."""
-    slow = [each for each in levels if each.slowest > each.time * exp(each.half())]
+    slow = [each for each in levels if each.slow_run_ratio]
     if not slow:
         return []
-    most = max(slow, key=lambda level: level.slowest / level.time)
-    times = cells.ratio_text(most.slowest / most.time)
-    run = f"Run {most.slowest_run} took {'up to ' * (len(slow) > 1)}{times} times as long as usual"
-    return [f"{run}, and later ones did not: intervals allow for that."]
+    most = max(slow, key=lambda level: level.slow_run_ratio or 0.0)
+    return [f"{slow_run_text(most, 'up to ' * (len(slow) > 1))}: intervals allow for that."]
+
+
+def slow_run_text(level: Level, up_to: str = "") -> str:
+    """Which run was slow by chance: `Run 5 took 1.4 times as long as usual, and later ones did
+    not`; empty where none was."""
+    times = level.slow_run_ratio and f"{up_to}{cells.ratio_text(level.slow_run_ratio)}"
+    run = f"Run {level.slowest_run} took {times} times as long as usual"
+    return f"{run}, and later ones did not" if times else ""
 
 
 def notes_of(gate: GateResult) -> list[str]:

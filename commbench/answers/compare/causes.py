@@ -240,8 +240,8 @@ def clearer(
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
         shows = f"If launches differ as before, a change then shows from {least:.2f} times."
         if wide > 1:  # as many launches again are a third turn
-            least = number + min(run.launches or 0 for run in runs)
-            shows += f" A third turn (--launches {least}) shows smaller ones."
+            third = number + min(run.launches or 0 for run in runs)
+            shows += f" A third turn (--launches {third}) shows smaller ones."
         surer = " Surer: both in turns, as `commbench sweep` measures." * (not found.are_in_turns)
         return f"For a clearer answer {how} {shows}{surer}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]

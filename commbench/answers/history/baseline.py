@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from math import exp, hypot, log, sqrt
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
@@ -66,8 +66,10 @@ class Level(NamedTuple):
     outlier."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
+    slowest_at: int
+    """The place of that run."""
     slowest_run: int = 0
-    """The number of that run, in a history."""
+    """Its number in a history."""
     is_close: bool = False
     """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
     do not show how the host changes."""
@@ -78,6 +80,13 @@ class Level(NamedTuple):
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
         factor = student_quantile(Z, self.degrees + more)
         return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
+
+    @property
+    def slow_run_ratio(self) -> float | None:
+        """How many times as long as usual that run took, where it is beyond the interval of noise:
+        it alone makes the interval wider."""
+        found = self.slowest / self.time
+        return found if found > exp(self.half()) else None
 
     @property
     def counted(self) -> str:
@@ -132,7 +141,7 @@ def find_baseline(
         level = find_level(times, cases[key].time, accepted, alpha)
         far = JUMP * level.deviation
         usual = [p for p in points[accepted:] if abs(log(p.time.value / level.time)) <= far]
-        slow = max(points[: level.end], key=lambda point: point.time.value).run.id
+        slow = points[level.slowest_at].run.id
         close = _are_close(points if accepted else usual)
         levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
@@ -257,12 +266,15 @@ def find_level(
         deviation, degrees, known = single_points(fast, base)
     logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
     time = exp(sum(logs_of_base) / runs)
-    slowest = time * exp(slow_by_chance([*_residuals(logs, segments)]))
+    at, above = slow_by_chance([*_residuals(logs, segments)])
+    slowest = time * exp(above)
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     least = fit.least_step
-    return Level(time, runs, number, deviation, degrees, usual, more, least, end, known, slowest)
+    return Level(
+        time, runs, number, deviation, degrees, usual, more, least, end, known, slowest, at
+    )
 
 
 def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
@@ -280,12 +292,12 @@ def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iter
     return (own - level for own, level in zip(logs, levels, strict=True))
 
 
-def slow_by_chance(logs: Sequence[float]) -> float:
-    """The largest of these logarithms of times over their levels, of those after which a run was as
-    fast as usual again; of many, that which 5 % of them exceed. A run that is not slower than that
-    may be slow by the same chance."""
+def slow_by_chance(logs: Sequence[float]) -> tuple[int, float]:
+    """The largest of these logarithms of times over their levels, with its place, of those after
+    which a run was as fast as usual again; of many, that which 5 % of them exceed. A run that is
+    not slower than that may be slow by the same chance."""
     ended = max((n for n, own in enumerate(logs) if own <= 0), default=0)
-    return sorted(logs[: ended + 1])[-1 - (ended + 2) // 20]
+    return sorted(enumerate(logs[: ended + 1]), key=itemgetter(1))[-1 - (ended + 2) // 20]
 
 
 def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[steps.Segment]:

@@ -65,6 +65,14 @@ def test_a_run_is_not_called_slower_than_one_before_that_was_slow_by_chance(
 
 
 @pytest.mark.usefixtures("launches_alike")
+def test_a_run_of_a_slower_level_before_is_not_named_as_slow_by_chance(history: History) -> None:
+    fill(history, lambda day: 2.0 if day < 6 else 1.5 if day == 10 else 1.0, number=17)
+    gate = check(history, made_run(17, 1.4))
+    said = re.findall(r"Run (\d+) took (?:up to )?([\d.]+) times", " ".join(reasons_of(gate)))
+    assert [(number, round(float(times), 1)) for number, times in said] == [("11", 1.5)]
+
+
+@pytest.mark.usefixtures("launches_alike")
 @pytest.mark.parametrize("slow", [0, 1, 2])
 def test_the_next_slow_runs_fail_too_where_an_earlier_one_was_fast(
     history: History, slow: int
