@@ -23,7 +23,7 @@ from synthetic_job import HOSTILE
 ROOT = Path(__file__).parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
-GATES = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "github.md").read_text(encoding="utf-8")
 RUN = "--op all_reduce --sizes 1K,4K --iters 10"
 COMMBENCH = """
 from commbench.plan.operations import OPERATION_SETS
@@ -53,8 +53,8 @@ def test_an_invalid_action_is_not_valid_by_that_schema(tmp_path: Path) -> None:
 
 
 def documented_workflow(event: str) -> str:
-    """The workflow in docs/gates.md that this event starts."""
-    block = re.search(rf"(?m)^    on: {event}\n(?: {{4}}.*\n)+", GATES)
+    """The workflow in docs/github.md that this event starts."""
+    block = re.search(rf"(?m)^    on: {event}\n(?: {{4}}.*\n)+", PAGE)
     assert block
     return "".join(line[4:] for line in block[0].splitlines(keepends=True))
 

@@ -19,8 +19,9 @@ from commbench.runner.run_options import RUN_OPTIONS
 STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
 """A workload whose step has the name of that in the documentation."""
 ROOT = Path(__file__).parents[2]
-NAMES = ("README.md", "docs/comparing.md", "docs/gates.md", "docs/clusters.md")
-PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in NAMES]
+NAMES = ("comparing", "gates", "rules", "github", "clusters")
+FILES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES))
+PAGES = [file.read_text(encoding="utf-8") for file in FILES]
 DOCUMENTED = re.compile(r"^ {4}(?:- run: )?(commbench (?:compare|check|export|job) .*)$", re.M)
 ALL_LINES = {line for page in PAGES for line in DOCUMENTED.findall(page)}
 JOBS = sorted(line for line in ALL_LINES if line.startswith("commbench job "))
@@ -87,7 +88,7 @@ def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str
 
 
 def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
-    block = re.search(r"(?: {4}.*\n|\n)+", PAGES[2][PAGES[2].index("    [[rule]]") :])
+    block = re.search(r"(?: {4}.*\n|\n)+", EVERYWHERE[EVERYWHERE.index("    [[rule]]") :])
     assert block
     path = tmp_path / "limits.toml"
     path.write_text("\n".join(line[4:] for line in block[0].splitlines()))

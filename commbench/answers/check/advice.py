@@ -173,6 +173,9 @@ def _texts(
     if gate.comparison and gate.comparison.differences:
         differs = "What differs between them is below."
         cause = "Then measure again without what differs: that shows whether it is the cause."
+    judged = [case] if case else [row.case for row in gate.run.rows]
+    is_own = any(each.call for each in judged)
+    varied = "call=OLD/FILE.py:NAME,NEW/FILE.py:NAME" if is_own else "python=OLD,NEW"
     blanks = {
         "clearer": again, "passing": passing, "base": base, "run": run,
         "waited": waited_hint(each.header for each in gate.runs if not each.history),
@@ -180,7 +183,8 @@ def _texts(
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
-        "differs": differs, "cause": cause,
+        "differs": differs, "cause": cause, "varied": varied,
+        "kinds": "versions of a call" if is_own else "environments",
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 

@@ -132,10 +132,9 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
         noisy = f", {cells.TOO_NOISY_TO_COMPARE}" * cells.is_too_noisy(pooled.ratio)
         is_open = stats.decide(pooled.ratio, tolerance) not in stats.CHANGED
         return noisy if is_told and pooled.waited and is_open else f", {pooled.reason}"
-    value, (low, high) = stats.Estimate(pooled.ratio.value), pooled.ratio.ends
-    is_near = low <= 1 <= high and stats.decide(value, tolerance) == stats.SAME
-    if pooled.verdict == stats.UNDECIDED and is_near:
-        return "; no difference is seen, but noise may hide one"
+    low, high = pooled.ratio.ends
+    if pooled.verdict == stats.UNDECIDED:
+        return _bounds(pooled.ratio)
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
@@ -146,6 +145,20 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
     if pooled.verdict in stats.CHANGED and is_nearer:
         return f"{what}, so not every call changed as much"
     return ""
+
+
+def _bounds(found: stats.Estimate) -> str:
+    """How much slower or faster B is at most; empty for an interval wider than a factor of 4."""
+    low, high = found.ends
+    if not found.has_interval or high > 4 * low:
+        return ""
+    slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
+    parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
+    return f"; at most {' or '.join(parts)}"
+
+
+def _percent(fraction: float) -> str:
+    return f"{max(1, round(100 * fraction))} %"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:

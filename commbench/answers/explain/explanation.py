@@ -348,6 +348,8 @@ def _summary(found: Explanation) -> str:
             return f"Whether latency or bandwidth bounds {calls} highest busbw is undecided."
         are = f"all {kinds} of calls are" if several else "the call is"
         return f"At the highest busbw, {are} {next(iter(bounds))}."
+    if unknown := len(found.rows) - bounds.total():
+        bounds["not known"] = unknown
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     return f"What bounds the calls at their highest busbw: of {kinds} {join_words(words)}."
 

@@ -212,11 +212,16 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
+PARTLY_LATENCY, PARTLY_BANDWIDTH = (
+    f"at least partly {bound}" for bound in (LATENCY, BANDWIDTH)
+)  # fmt: skip
 UNDECIDED = "undecided"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
+    PARTLY_LATENCY: "fewer and larger calls help, perhaps also fewer bytes",
+    PARTLY_BANDWIDTH: "fewer bytes or a faster path help, perhaps also larger calls",
 }
 NO_DATA = "fewer calls help", "since it moves no data"
 """Of a call that moves no data: what helps, and why all of its time is latency."""
@@ -239,12 +244,19 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_run(row, time, every) if every else []
 
 
-def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
-    """What bounds a call of whose time this share is latency; not decided where the interval of the
-    share does not."""
+def find_bound(share: float | Estimate) -> str:
+    """What bounds a call of whose time this share is latency; as far as all of its interval says
+    so."""
     ends = share.ends if isinstance(share, Estimate) else (share, share)
     bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
-    bound = UNDECIDED if len(bounds) > 1 else next(iter(bounds))
+    if len(bounds) == 1:
+        return bounds.pop()
+    partly = {LATENCY: PARTLY_LATENCY, BANDWIDTH: PARTLY_BANDWIDTH}
+    return partly[(bounds - {BOTH}).pop()] if BOTH in bounds else UNDECIDED
+
+
+def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
+    bound = find_bound(share)
     helps, rest = (HELPS.get(bound, LIMITS), "the rest grows with S") if has_data else NO_DATA
     return [Fact(BOUND, bound, TEXT, helps), Fact(LATENCY_SHARE, share, SHARE, rest)]
 

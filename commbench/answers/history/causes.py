@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from operator import attrgetter
-from statistics import fmean
+from statistics import median
 
 from commbench.analysis.diagnostics import longer_waits
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
@@ -72,8 +72,9 @@ def host_causes(
     before: Collection[Point], after: Collection[Point], times: float, least: float = LEAST_SHARE
 ) -> Iterator[Difference]:
     """Whether ranks waited for a core longer where they were slower; and which figures of the
-    hosts, measured beside each run, changed from some points to others, in the same direction, by
-    at least this share of what these did, which take so many `times` as long (of logarithms)."""
+    hosts, measured beside each run, changed in the same direction from some points to others. The
+    latter take so many `times` as long. The medians of the figures changed by at least this share
+    of that (of logarithms)."""
     old, new = ([point.queued_share for point in points] for points in (before, after))
     if parts := longer_waits(old, new, times > 1):
         yield Difference(WAITING, *parts)
@@ -83,6 +84,7 @@ def host_causes(
     ]
     for name, write in WRITTEN.items():
         a, b = (side.get(name, []) for side in sides)
-        change = find_change(a, b, 0.0) if min(len(a), len(b)) > 1 else None
-        if change and log(change.value) / log(times) >= least:
-            yield Difference(name, *(write(exp(fmean(logs))) for logs in (a, b)))
+        if min(len(a), len(b)) > 1 and find_change(a, b, 0.0):
+            old_log, new_log = median(a), median(b)  # which one run does not change
+            if (new_log - old_log) / log(times) >= least:
+                yield Difference(name, write(exp(old_log)), write(exp(new_log)))

@@ -22,6 +22,8 @@ from commbench.stats import collect
 
 PYTHON = "python"
 """`--vary python=old,new`: which Python runs a setting. It is no option of `commbench run`."""
+CALL = "call"
+"""`--vary call=old/mine.py:Call,new/mine.py:Call`: own calls."""
 IMPORT_S = 60.0
 """How long such a Python may take to import commbench."""
 UNSET = "-"
@@ -223,6 +225,10 @@ def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
     also stands where two variables have a value in common.
     """
     axes = dict(make_axes(settings))
+    given = axes.get(CALL, ())
+    ends = _ends_of_paths([value.replace(":", "/") for value in given])
+    calls = dict(zip(given, ends, strict=True))
+    axes |= {CALL: (*calls.values(),)} if calls else {}
     shared = Counter(value for values in axes.values() for value in values)
     plain = {
         name
@@ -232,7 +238,7 @@ def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
     }
     found = {}
     for setting in settings:
-        own = [(name, value) for name, value in setting.values if name in axes]
+        own = [(n, calls[v] if n == CALL else v) for n, v in setting.values if n in axes]
         words = [v if n in plain and v != UNSET else _assignment(n, v) for n, v in own]
         found[setting] = " ".join(words) or setting.name
     return found

@@ -32,11 +32,13 @@ from commbench.answers.explain.facts import (
     UNDECIDED,
     Fact,
     bound_facts,
+    find_bound,
 )
 from commbench.answers.explain.facts import LATENCY as LATENCY_BOUND
 from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd, RunHeader
+from commbench.stats import Estimate
 
 RUNS = Path(__file__).parents[2] / "golden" / "data" / "runs"
 
@@ -122,19 +124,23 @@ def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None
     assert last.value.value == pytest.approx(2.0, abs=0.01)
 
 
-def test_what_bounds_a_call_is_undecided_where_the_times_scatter() -> None:
+def test_what_bounds_a_call_is_less_sure_where_the_times_scatter() -> None:
     def scattered(case: Case) -> float:
         return line(case) * (1.4 if case.size_bytes.bit_length() % 2 else 1.0)
 
     found = why_of(run(scattered, sizes=SIZES[2:8]), SIZES[7])
     low, high = found[LATENCY_SHARE].value.ends
-    assert low < 0.4 < high
-    assert found[BOUND].value == UNDECIDED
-    assert found[BOUND].how == "latency-bound from 60 % on, bandwidth-bound up to 40 %"
+    assert low < 0.4 < high < 0.6
+    assert found[BOUND].value == "at least partly bandwidth-bound"
     low, high = found["latency"].value.ends
     assert low < LATENCY < high
-    said = "Whether latency or bandwidth bounds the call of the highest busbw is undecided."
+    said = "At the highest busbw, the call is at least partly bandwidth-bound."
     assert said in VIEW.write(explain_run(run(scattered, sizes=SIZES[2:8])))
+    shares = {0.3: "bandwidth-bound", 0.7: "latency-bound", 0.5: "bound by latency and bandwidth"}
+    for share, bound in shares.items():
+        assert find_bound(Estimate(share, share, share)) == bound
+    assert find_bound(Estimate(0.65, 0.5, 0.9)) == "at least partly latency-bound"
+    assert find_bound(Estimate(0.5, 0.3, 0.7)) == UNDECIDED
     found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])
     assert "no line fits these 6 times" in found[NOT_KNOWN].how
     assert BOUND not in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -503,6 +504,29 @@ def test_the_rounds_are_launches_of_one_run_with_their_numbers(tmp_path: Path) -
     assert [each.rounds for each in found] == [2, 3]
     launches = [[b.launch for b in each.run.measurements[0].batches] for each in found if each.run]
     assert launches == [[0] * 3 + [2] * 3, [0] * 3 + [1] * 3 + [2] * 3]
+
+
+def test_two_settings_end_with_the_line_that_compares_them(tmp_path: Path) -> None:
+    first, second = synthetic_sweep(tmp_path / "of two", lambda i, _: 1 + i)
+    (line,) = (
+        line for line in commbench.load_sweep(tmp_path / "of two").text().splitlines()
+        if line.startswith("  commbench compare ")
+    )  # fmt: skip
+    folders = [str(tmp_path / "of two" / each.slug) for each in (first, second)]
+    assert shlex.split(line) == ["commbench", "compare", *folders]
+    synthetic_sweep(tmp_path / "cut", missing={(0, 2)})
+    assert "commbench compare" not in commbench.load_sweep(tmp_path / "cut").text()
+
+
+def test_calls_are_named_by_what_tells_them_apart() -> None:
+    for values, names in {
+        ("old/mine.py:Call", "new/mine.py:Call"): ["old", "new"],
+        ("mine.py:Ring", "mine.py:Tree"): ["Ring", "Tree"],
+        ("torch", "mine.py:Ring"): ["torch", "Ring"],
+    }.items():
+        settings = make_settings({}, {"call": values})
+        assert [*short_names(settings).values()] == names
+        assert [dict(each.run_options)["call"] for each in settings] == [*values]
 
 
 def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -> None:
