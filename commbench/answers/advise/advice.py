@@ -205,12 +205,11 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     if found.largest_sent > table.largest and (flat := table.flat_sizes):
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, flat, measured.header))
-    is_open = found.is_guess or found.has_waited
-    decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
+    decided = UNDECIDED if found.is_open else decide(found.sure_gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
-    measure = commands.surer_buckets(found, verdict, measured)
+    measure = commands.surer_buckets(found, measured)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 

@@ -35,6 +35,7 @@ MOST_ROWS = 12
 _VERDICTS = {CHANGE: "change it", KEEP: "keep it", UNDECIDED: "not decided"}
 _CHOSEN = {CHANGE: "recommended", UNDECIDED: "perhaps faster"}
 """The mark of what is recommended, by verdict; none where that in use is kept."""
+_OVERLAP = "--overlap measures that"
 MOST_PANELS = 6
 BUCKETS = Axis(size_label, "bucket size; bucket_cap_mb is this in MiB")
 MEMORY = Unit(format_about)
@@ -160,9 +161,17 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     told = size, used, found.gain, verdict, question, WAITED * found.has_waited
-    answer = _decision(*told, is_other=found.recommended != found.now)
-    if not found.slowdown.source:
-        answer += ", if computing and calls do not slow each other (not measured)"
+    is_other = found.recommended != found.now
+    answer = _decision(*told, is_other=is_other)
+    if found.gain_in_turns and is_other and verdict != KEEP and not found.has_waited:
+        perhaps, gains = "perhaps " * (verdict == UNDECIDED), (found.gain, found.gain_in_turns)
+        best, least = (times_text(gain, "as fast") for gain in gains)
+        answer = (
+            f"{perhaps}{size} instead of {used}: {best} if computing and calls do not slow each "
+            f"other, {least} if they only take turns; {_OVERLAP}"
+        )
+    elif found.gain_in_turns:
+        answer += f", if computing and calls do not slow each other; {_OVERLAP}"
     elif found.slowdown.other_run:
         answer += f", if computing and calls slow each other as in {found.slowdown.other_run}"
     over = cells.ratio_with_interval_text(found.now.over_best)
@@ -345,7 +354,7 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
         Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
         is_upright=True,
     )  # fmt: skip
-    marks = [good] if low <= high and advice.verdict != UNDECIDED else []
+    marks = [good] if low <= high and not found.is_open else []
     now, alone = found.now.time_s.value, found.step.backward_s
     others = (
         Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
@@ -356,9 +365,10 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     marks += [m for m in others if min(values) / 2 <= m.low <= max(values) * 2]
     points = [(point.bucket_bytes, point.time_s) for point in found.curve]
     series = [Series("simulated from measured times", pictures.nth_look(0), points)]
-    if advice.verdict != UNDECIDED:
+    if not found.is_open:
         best = (found.recommended.bucket_bytes, Estimate(found.recommended.time_s.value))
-        series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
+        name = "recommended" if advice.verdict != UNDECIDED else _CHOSEN[UNDECIDED]
+        series.append(Series(name, Look(pictures.INK, "*", None, size=8), [best]))
     heading = f"Backward pass and all_reduce: {advice.about}"
     return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
 

@@ -267,19 +267,23 @@ Needs = tuple[str, str]
 """What is missing, and the command that measures it, which may be empty."""
 
 
-def surer_buckets(found: BucketAdvice, verdict: str, measured: Measured) -> tuple[str, ...]:
+def surer_buckets(found: BucketAdvice, measured: Measured) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
     header = measured.header
-    commands = [] if found.is_guess else list(surer([verdict], measured, found.has_waited))
+    commands = (
+        []
+        if found.is_guess
+        else list(surer([UNDECIDED] * found.is_open, measured, found.has_waited))
+    )
     if found.beyond or found.is_guess:
         commands.append(wide_command(header))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     most = 1 << found.step.gradient_bytes.bit_length()
     measures = []
-    if found.table.busy is None or found.table.busy.kind == ESTIMATED:
-        measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
     if not found.slowdown.source or found.slowdown.other_run:
         measures.append(("--overlap matmul", power))
+    if found.table.busy is None or found.table.busy.kind == ESTIMATED:
+        measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
     for options, size in measures:
         low = min(size, most // 4) // 4
         sizes = f"{format_size(low)}-{format_size(min(4 * size, most))}:x4"

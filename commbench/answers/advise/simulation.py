@@ -31,7 +31,7 @@ from commbench.answers.cost.fit import factor_above, fit_sizes
 from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
-from commbench.stats import Array, Estimate, np
+from commbench.stats import UNDECIDED, Array, Estimate, decide, np
 from commbench.units import format_bytes
 from commbench.views.formats import fields_of
 
@@ -187,6 +187,8 @@ def _draw_sides(found: Estimate, seed: int) -> Array:
     return np.maximum(1.0, found.value * sides ** (chance / Z))
 
 
+IN_TURNS = Slowdown(Estimate(1.0), Estimate(1.0))
+"""Each takes twice as long beside the other: as if they only took turns, and hid nothing."""
 MIB = 1 << 20
 MOST_BUCKETS = 1024
 """Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
@@ -246,8 +248,19 @@ class BucketAdvice(NamedTuple):
     """The time of now over that of the recommended size."""
     communication_s: Estimate
     """Seconds of all buckets of the recommended size, one after another, alone."""
+    gain_in_turns: Estimate | None
+    """The same if computation and communication only take turns; None where the slowdown was
+    measured."""
+    tolerance: float
+    """A smaller gain counts as none."""
     beyond: bool
     """Whether the largest measured size, or a larger one, is good: larger ones may be better."""
+
+    @property
+    def sure_gain(self) -> Estimate:
+        """The gain with an interval that contains that of calls in turns, too."""
+        ends = [end for each in (self.gain, self.gain_in_turns) if each for end in each.ends]
+        return Estimate(self.gain.value, min(ends), max(ends))
 
     @property
     def largest_sent(self) -> int:
@@ -264,6 +277,13 @@ class BucketAdvice(NamedTuple):
         """Whether ranks waited for a core at the sizes of the buckets that it compares."""
         sizes = (self.recommended.largest_bytes, self.now.largest_bytes)
         return any(map(self.table.has_waited, sizes))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the gain is not decided, although computation and communication do not slow each
+        other more than is known."""
+        is_unknown = self.is_guess or self.has_waited
+        return is_unknown or decide(self.gain, self.tolerance) == UNDECIDED
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""
@@ -314,10 +334,14 @@ def find_buckets(
         )
     recommended, times, sent = chosen
     alone = interval(np.sum([draw.at(size) for size in sent], axis=0))
+    in_turns = None
+    if not slowdown.source:
+        of_now, of_chosen = (pass_times(draw, own, step, IN_TURNS) for own in (used[2], sent))
+        in_turns = interval(of_now / of_chosen)
     return BucketAdvice(
         table, step, slowdown, tuple(curve), best, recommended,
         (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),
-        alone,
+        alone, in_turns, tolerance,
         curve[-1].bucket_bytes <= good[-1].bucket_bytes and table.largest < step.gradient_bytes,
     )  # fmt: skip
 

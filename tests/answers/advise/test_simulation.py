@@ -103,6 +103,19 @@ def simulated(table: TimeTable, step: Step, bucket: int, slowdown: Slowdown = NO
     return float(pass_times(table.draw(), cut(step, bucket, bucket), step, slowdown)[0])
 
 
+def test_a_gain_also_counts_that_nothing_may_be_hidden() -> None:
+    table, step = affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, 0.5)
+    found = find_buckets(table, step, NONE, 0.02, now_bytes=GRADIENTS)
+    many = found.recommended.buckets
+    in_turns = (0.5 + ALPHA + BETA * GRADIENTS) / (0.5 + many * ALPHA + BETA * GRADIENTS)
+    assert found.gain_in_turns and found.gain_in_turns.value == pytest.approx(in_turns)
+    assert in_turns < 1 < found.gain.value
+    assert found.sure_gain.ends == pytest.approx((in_turns, found.gain.value))
+    measured = Slowdown(Estimate(0.0), Estimate(0.0), "matmul")
+    found = find_buckets(table, step, measured, 0.02, now_bytes=GRADIENTS)
+    assert found.gain_in_turns is None and found.sure_gain.ends == found.gain.ends
+
+
 @pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
 def test_a_pass_takes_what_its_closed_forms_say(buckets: int) -> None:
     table, bucket = affine(ALPHA, BETA, BUCKETS_SIZES), GRADIENTS // buckets
