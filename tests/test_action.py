@@ -182,6 +182,17 @@ def test_a_slower_run_fails_the_job_and_is_reported_all_the_same(tmp_path: Path)
     assert junit.get("failures") == "5"  # four rows, and the verdict
 
 
+def test_a_check_without_a_verdict_fails_the_job_unless_that_may_pass(tmp_path: Path) -> None:
+    for name, code in (("fail", 7), ("pass", 0)):
+        folder = tmp_path / name
+        for run, seconds in (("base", 1e-4), ("out/run", 1.15e-4)):
+            synthetic_run(folder / run, run, lambda _, each=seconds: steady(each))
+        given = {"run": "--op all_reduce", "baseline": "base", "output": "out"}
+        done = use_action(folder, CHECK, **given, no_verdict=name)
+        assert (done.codes, done.outputs) == ({CHECK: code}, {"exit-code": "7"}), done.out
+        assert ("::warning::commbench check has no verdict" in done.out) == (name == "pass")
+
+
 def test_two_environments_are_measured_in_turns_and_checked(tmp_path: Path) -> None:
     (tmp_path / "ci").mkdir()
     for name in ("old", "ci/new"):

@@ -100,6 +100,16 @@ def require_thresholds(page: str, pattern: str, expected: dict[str, float]) -> N
 UNITS = {None: 1, " %": 0.01, " us": 1e-6}
 
 
+def test_the_reasons_of_undecided_answers_are_what_commands_say() -> None:
+    text = (ROOT / "docs" / "undecided.md").read_text(encoding="utf-8")
+    reasons = re.findall(r"`([^`]+)`", " ".join(re.findall(r"(?m)^\| (`.*?`) \| ", text)))
+    assert len(reasons) > 8
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("commbench/**/*.py"))
+    for reason in reasons:
+        parts = re.split(r"\bN\b|\b6\b|value beyond|value within", reason)
+        assert all(part.strip() in source for part in parts), reason
+
+
 def test_every_warning_is_explained_once_with_its_threshold() -> None:
     from commbench.analysis.diagnostics import DIAGNOSTICS
 

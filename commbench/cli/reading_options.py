@@ -36,8 +36,8 @@ LIMITS = {
         "[OP:][SIZES:]GB/s", "Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.", RULE
     ),
     "max_time": Option(
-        "[OP:][SIZES:]TIME", "Longest time: all_reduce:-64K:80us; of the step of a replay, "
-        "step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
+        "[OP:][SIZES:]TIME", "Longest time: all_reduce:-64K:80us; of an own call, call=NAME:5ms; "
+        "of the step of a replay, step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
     ),
     "expect": Option(
         "run|published|GPU[:NICS][:K nodes]", "Compare with what the hardware of the run, or this "

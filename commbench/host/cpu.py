@@ -71,7 +71,7 @@ def apply_cpu_mode(cpu_mode: str, local_rank: int) -> CpuMode:
     except PermissionError:
         raise UnavailableError(
             f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",
-            "allow it (ulimit -r, CAP_SYS_NICE); in a new run --cpu-mode quiet needs no privilege",
+            "use sudo, CAP_SYS_NICE or `ulimit -r 10`; in a new run --cpu-mode quiet needs none",
         ) from None
     return mode
 

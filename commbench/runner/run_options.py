@@ -83,7 +83,7 @@ class RunOptions(CallOptions):
     )
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
-        "K", "Launches, each of new processes and connections.",
+        "K", "Launches, each with new connections, on CPUs with new processes.",
         default=None, plan="launches", default_text="3; 1 with --iters and --duration",
         may_grow=True,
         limits=(1, 1000),

@@ -38,7 +38,10 @@ def test_the_command_prints_advice_and_draws_it(tmp_path: Path, commbench: Commb
     asked = ("advise", "mine", "--params", "16M", "--backward", "20ms", "-o", "buckets.svg")
     ended = commbench(*asked)
     assert (ended.code, ended.out, ended.err) == (0, "buckets.svg\n", "")
-    assert "\n  DistributedDataParallel(model, bucket_cap_mb=" in commbench(*asked[:-2]).out
+    assert (
+        "\nTo try it:\n  DistributedDataParallel(model, bucket_cap_mb="
+        in commbench(*asked[:-2]).out
+    )
     assert (tmp_path / "buckets.svg").stat().st_size > 10_000
     again = commbench(*asked)
     assert again.code == 6 and "buckets.svg" in again.err

@@ -125,6 +125,26 @@ def test_two_versions_are_measured_in_turns_as_documented(cluster: Slurm, tmp_pa
     assert [row["launches"] for row in rows] == ["6", "6"]
 
 
+def test_two_settings_are_measured_in_turns_as_documented(cluster: Slurm, tmp_path: Path) -> None:
+    text = (DOCS / "clusters.md").read_text(encoding="utf-8")
+    text = text[text.index("    #!/bin/bash", text.index("RING or TREE")) :]
+    script = dedent(text[: text.index("\n\n")])
+    for old, new in (
+        ("--ntasks-per-node=8 --gpus-per-node=8 --exclusive", "--ntasks-per-node=1"),
+        ("--backend nccl --op all_reduce --sizes 1K-1G:x4", "--sizes 1K,64K"),
+        ('exit=1 commbench"', f'exit=1 {shlex.quote(sys.executable)} -m commbench"'),
+        ("commbench compare", f"{shlex.quote(sys.executable)} -m commbench compare"),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    (tmp_path / "job.sh").write_text(script + "\n")
+    number, state = submit(cluster, tmp_path, 3 * START_TIMEOUT_S)
+    log = (tmp_path / f"slurm-{number}.out").read_text()
+    assert state == "COMPLETED", log
+    assert "From launch to launch, the ratio" in log
+    assert "NCCL_ALGO" in log  # in what differs
+
+
 def print_job(where: Path, *words: str, nodes: int = 2) -> Path:
     """A script of `commbench job slurm` for so many nodes, two ranks each."""
     path = Path(sys.executable).parent

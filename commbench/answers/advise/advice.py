@@ -208,7 +208,8 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     decided = UNDECIDED if found.is_open else decide(found.sure_gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
-    paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
+    is_other = verdict != KEEP and not found.is_open  # as far as the rows say
+    paste = choices.fill_lines("bucket", mib=mib) if is_other else ()
     measure = commands.surer_buckets(found, measured)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 

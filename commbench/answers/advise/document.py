@@ -100,7 +100,7 @@ def _section(advice: Advice, question: Question) -> doc.Section:
     commands = [line for line in advice.measure if line.startswith("commbench ")]
     others = [each for each in advice.measure if each not in commands]
     runs = ["these:"] if commands else []
-    blocks += _code("To choose it:", advice.paste)
+    blocks += _code(f"To {'choose' if advice.verdict == CHANGE else 'try'} it:", advice.paste)
     if advice.measure:
         text = f"To know more, measure {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [doc.Text(f"{text}.")]

@@ -123,6 +123,8 @@ class Rule(NamedTuple):
     operation: str = ""
     """Empty: all."""
     dtype: str = ""
+    call: str = ""
+    """The name of an own call."""
     smallest: int = 0
     largest: int = units.LARGEST_SIZE
     step: str = ""
@@ -149,6 +151,7 @@ class Rule(NamedTuple):
             self.smallest <= named_bytes(row) <= self.largest
             and self.operation in ("", row.operation)
             and self.dtype in ("", row.dtype)
+            and self.call in ("", row.call)
             and self.step in ("", row.step)
             and self.variant in ("", row.variant)
         )
@@ -159,11 +162,12 @@ class Rule(NamedTuple):
         low, high = (format_range(size, size) for size in (self.smallest, self.largest))
         high = high if self.largest < units.LARGEST_SIZE else ""
         sizes = low if low == high else f"{low}-{high}"
-        every = "all operations" if self.dtype or sizes else "all rows"
+        every = "all operations" if self.dtype or self.call or sizes else "all rows"
         if self.step or self.variant:
             every = f"{operations.REPLAY} {self.step}" if self.step else "all steps"
         variant = self.variant.replace(":", " ")
-        return " ".join(filter(None, (self.operation or every, self.dtype, sizes, variant)))
+        words = (self.operation or every, self.dtype, self.call, sizes, variant)
+        return " ".join(filter(None, words))
 
     @property
     def title(self) -> str:
@@ -248,6 +252,7 @@ _SELECTORS: dict[str, Callable[[str], dict[str, Any]]] = {
     },
     "sizes": _sizes,
     "dtype": lambda text: {"dtype": "" if text == "all" else dtypes.find_dtype(text).name},
+    "call": lambda text: {"call": text},
     "step": lambda text: {"step": text},
     "variant": _variant,
 }

@@ -382,11 +382,9 @@ def _lines_to_paste(result: SweepResult) -> Iterator[Block]:
         runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
         yield Code(f"{runs}. This measures them:", resume)
     elif len(result.settings) == 2 and result.compared:
-        folders = " ".join(quote(str(result.path / e.setting.slug)) for e in result.settings)
-        text = (
-            "This compares both settings row by row; `commbench check B --against A` has a limit:"
-        )
-        yield Code(text, f"commbench compare {folders}")
+        old, new = (quote(str(result.path / each.setting.slug)) for each in result.settings)
+        lines = f"commbench compare {old} {new}\ncommbench check {new} --against {old}"
+        yield Code("These compare both settings row by row, without and with a limit:", lines)
     if make_tuner_ranges(result.compared):
         text = "This writes the fastest settings as a configuration of NCCL's tuner plugin:"
         yield Code(text, f"{resume} --export {TUNER}")

@@ -34,6 +34,8 @@ from commbench.units import LARGEST_SIZE, parse_percentage, parse_tolerance
          (1 << 20, LARGEST_SIZE), 0.25e9),
         ("max_time", "all_gather:-64K:80us", "all_gather -64K: time at most 80 us",
          (0, 1 << 16), 80e-6),
+        ("max_time", "call=Mine:-64K:80us", "all operations Mine -64K: time at most 80 us",
+         (0, 1 << 16), 80e-6),
         ("max_time", "8:all_gather:1.5ms", "all_gather 8B: time at most 1.5 ms", (8, 8), 1.5e-3),
     ],
 )  # fmt: skip
