@@ -88,7 +88,7 @@ def _answer(machine: Machine, fitted: FittedModel, found: Sequence[Prediction]) 
     """The prediction of the largest measured size, or else of the largest; and how far that is
     outside of what was measured."""
     named = ([each for each in found if not each.size_distance] or found)[-1]
-    ranks, size = fitted.world_sizes[-1], max(fitted.largest_bytes, 1)
+    ranks, size = fitted.world_sizes[-1], max(fitted.sizes[-1], 1)
     over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
     far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
@@ -105,7 +105,7 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[tuple[s
     yield from model_facts(fitted)
     ranks, sizes = (sorted({getattr(p, FIELDS[axis]) for p in found}) for axis in (RANKS, SIZES))
     yield from _beyond(ranks, fitted.world_sizes, str, "ranks")
-    yield from _beyond(sizes, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes, "size")
+    yield from _beyond(sizes, fitted.sizes, format_bytes, "size")
     per_node = found[0].ranks_per_node
     if fitted.kind == cost_models.ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
@@ -225,7 +225,7 @@ def _panels(projection: Projection) -> list[Curves]:
     found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
-            panel = Curves(heading, [*_series(projection, own, across, other, name)], scale, across)
+            panel = Curves(heading, [*_series(own, across, other, name)], scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
                 panel = panel._replace(heading=short, inches=1.6)
@@ -233,9 +233,7 @@ def _panels(projection: Projection) -> list[Curves]:
     return [panel for panel in found if panel.series]
 
 
-def _series(
-    projection: Projection, own: list[Prediction], across: Axis, other: Axis, shown: str
-) -> Iterator[Series]:
+def _series(own: Sequence[Prediction], across: Axis, other: Axis, shown: str) -> Iterator[Series]:
     """The curves of an operation against `across`, at most MOST_CURVES, evenly chosen; none where
     there is one place."""
 
@@ -258,21 +256,18 @@ def _series(
         several = (
             Series(name, line, points(group)),
             Series(name, hollow, points(beyond), has_band=False),
-            Series("measured", DOT, points(_measured(projection, group, across)), has_band=False),
+            Series("measured", DOT, points(_measured(group, across)), has_band=False),
         )
         yield from (each for each in several if each.points)
 
 
-def _measured(
-    projection: Projection, group: list[Prediction], across: Axis
-) -> Iterator[Prediction]:
+def _measured(group: Sequence[Prediction], across: Axis) -> Iterator[Prediction]:
     """The measured times on a curve, as predictions without an interval."""
     first, field = group[0], FIELDS[across]
     fixed = FIELDS[RANKS if across == SIZES else SIZES]
     low, high = getattr(first, field), getattr(group[-1], field)
-    kinds = {(p.operation, p.kind) for p in group}
-    for fitted, _ in projection.by_model:
-        for point in fitted.points if (fitted.operation, fitted.kind) in kinds else ():
+    for fitted in dict.fromkeys(p.fitted for p in group):
+        for point in fitted.points:
             is_within = low <= getattr(point, field) <= high
             if is_within and getattr(point, fixed) == getattr(first, fixed):
                 yield first._replace(
