@@ -57,11 +57,6 @@ class Question(NamedTuple):
         }  # fmt: skip
         return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
-    @property
-    def lacks_model(self) -> str:
-        """The option that says the size of the model; empty where it is known."""
-        return "" if self.params or self.model_bytes else "--params"
-
 
 @short_repr("subject", "about", "verdict")
 class Advice(NamedTuple):
@@ -160,13 +155,13 @@ def _name_runs(rows: Sequence[ResultRow]) -> str:
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    tables, lacks = commands.make_tables(measured.rows), question.lacks_model
-    is_asked = not measured.header.plan.workload or not lacks
+    tables, has_model = commands.make_tables(measured.rows), question.params or question.model_bytes
+    is_asked = not measured.header.plan.workload or bool(has_model)
     if not tables:
         needs = "a single all_reduce is not measured at two sizes or more"
         yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
-    elif lacks:
-        yield Missing(DDP, f"give {lacks}, such as {lacks} 350M --backward 120ms", "", is_asked)
+    elif not has_model:
+        yield Missing(DDP, "give --params, such as --params 350M --backward 120ms", "", is_asked)
     else:
         yield from (_bucket_advice(table, measured, question) for table in tables.values())
     yield from _advise_choices(choices.ADVICE, measured, question)

@@ -119,11 +119,9 @@ def group_runs(runs: Iterable[Run]) -> list[Measured]:
     by_ranks = collect(((_place(run.header), run.header.plan.cpu_mode), run) for run in runs)
     groups = {key: _measured(same) for key, same in by_ranks.items()}
     alike = Counter(each.who for each in groups.values())
-    rows: dict[Any, tuple[ResultRow, ...]] = {}
-    for (key, _), each in groups.items():
-        rows[key] = (*rows.get(key, ()), *each.rows)
+    rows = collect((key, row) for (key, _), each in groups.items() for row in each.rows)
     return [
-        each._replace(is_only=alike[each.who] == 1, overlapped=rows[key])
+        each._replace(is_only=alike[each.who] == 1, overlapped=tuple(rows.get(key, ())))
         for (key, _), each in groups.items()
     ]
 

@@ -63,30 +63,30 @@ def _autoparallel(projection: Projection) -> str:
         why = f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not"
         raise UsageError(why, "write for example --sizes 1M-2G")
     wanted = sorted({*request.sizes})
-    rows = []
+    rows = {}
     for name in request.operations:
         _require(operations.OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
-        for group, n in enumerate(dict.fromkeys(request.world_sizes)):
+        for n in request.world_sizes:
             sizes = tuple(size * inputs_of(name, n) for size in wanted)
             own = request._replace(operations=(name,), world_sizes=(n,), sizes=sizes)
-            times = [each.time_s for each in predict(projection.machine, own)]
-            rows.append((name, group, n, times))
+            rows[name, n] = [each.time_s for each in predict(projection.machine, own)]
     return autoparallel_table(wanted, rows)
 
 
 def autoparallel_table(
-    sizes: Sequence[int], calls: Sequence[tuple[str, int, int, Sequence[float]]]
+    sizes: Sequence[int], calls: Mapping[tuple[str, int], Sequence[float]]
 ) -> str:
-    """The table for sizes of input tensors in bytes, and calls: operation, group, ranks, and a time
-    in seconds for each size.
+    """The table for sizes of input tensors in bytes, and calls by operation and ranks, each with a
+    time in seconds for each size.
 
     The first column is the name of the group in the graph: here the position of the number of ranks
     among all of them, from 0.
     """
+    groups = sorted({ranks for _, ranks in calls})
     heads = ["Group", "Group Size", "Collective", *(f"{size // MIB}MB (ms)" for size in sizes)]
     rows = [
-        [str(group), str(ranks), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
-        for name, group, ranks, times in calls
+        [str(groups.index(n)), str(n), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
+        for (name, n), times in calls.items()
         for row in SIMULATED[operations.OPERATIONS[name].torch_call]
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
