@@ -113,19 +113,19 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     """The advice from the rows of runs. Raises UsageError for a question without an answer."""
     if question.params is not None and question.model_bytes is not None:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
-    found: list[Advice | Missing] = []
-    used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
-    modes = commands.group_modes(groups)
+    modes = [*commands.group_modes(groups)]
     fastest = {each.fastest_mode for each in modes}
     groups.sort(key=lambda each: (each.has_waited, each.header.plan.cpu_mode not in fastest))
     advised = [(each, [*_advise(each, question)]) for each in groups]
     advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
-    for measured, own in advised:
-        if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
-            used |= {id(row): row for result in measured.results for row in result.rows}
-        found += own
-    rows = [*used.values()]
+    found = [each for _, own in advised for each in own]
+    rests_on = (
+        measured for measured, own in advised
+        if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own)
+    )  # fmt: skip
+    every = (row for measured in rests_on for each in measured.results for row in each.rows)
+    rows = [*{id(row): row for row in every}.values()]
     name_runs = _name_runs if len({row.header.label for row in rows}) > 1 else None
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
@@ -172,7 +172,7 @@ def _advise_choices(
 ) -> Iterator[Advice | Missing]:
     is_replay = bool(measured.header.plan.workload)
     for choice in every:
-        found = choices.find_choices(choice, measured.results, question.tolerance)
+        found = [*choices.find_choices(choice, measured.results, question.tolerance)]
         found = [*map(measured.leave_open, found)] if choice == choices.CPU_MODES else found
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
@@ -205,7 +205,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
-    measure = commands.surer_buckets(found, verdict, measured)
+    measure = tuple(commands.surer_buckets(found, verdict, measured))
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 
@@ -239,5 +239,5 @@ def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
     return Advice(
         found.choice.subject, f"{found.kind}, {measured.who}", verdict,
-        choices.choice_lines(found), measure, found,
+        tuple(choices.choice_lines(found)), measure, found,
     )  # fmt: skip

@@ -63,7 +63,7 @@ def document(projection: Projection) -> Document:
         [_answer(projection.machine, fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
-            *([drawn] if _panels(projection) else []),
+            *([drawn] if any(_panels(projection)) else []),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
             *(
                 Section(f"{m.title}: {m.model}", [Facts([*_facts(m, own)])])
@@ -198,7 +198,7 @@ def _data(projection: Projection) -> dict[str, Any]:
 def predicted_picture(projection: Projection) -> Picture:
     """Predictions against size and ranks: a band is the 95 % interval, a dot a measured time, a
     hollow marker lies beyond the measured numbers of ranks or sizes."""
-    panels = _panels(projection)
+    panels = [*_panels(projection)]
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
@@ -214,7 +214,7 @@ def predicted_picture(projection: Projection) -> Picture:
     )
 
 
-def _panels(projection: Projection) -> list[Curves]:
+def _panels(projection: Projection) -> Iterator[Curves]:
     """Up to three panels for each operation: against the size, and the number of ranks."""
     operations = collect((p.operation, p) for p in projection.predictions)
     kinds = (
@@ -222,15 +222,14 @@ def _panels(projection: Projection) -> list[Curves]:
         ("Bus bandwidth, GB/s, against the size", "bandwidth", SIZES, RANKS, pictures.BANDWIDTHS),
         ("Time of a call, against the number of ranks", "time", RANKS, SIZES, TIMES),
     )
-    found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
             panel = Curves(heading, [*_series(own, across, other, name)], scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
                 panel = panel._replace(heading=short, inches=1.6)
-            found.append(panel)
-    return [panel for panel in found if panel.series]
+            if panel.series:
+                yield panel
 
 
 def _series(own: Sequence[Prediction], across: Axis, other: Axis, shown: str) -> Iterator[Series]:
