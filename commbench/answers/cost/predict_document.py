@@ -146,8 +146,10 @@ def warnings_beside(projection: Projection, format_: str) -> list[str]:
     model of each choice."""
     if format_ in (TEXT, MARKDOWN, HTML, JSON):  # their text has the warnings
         return []
-    is_tuner = format_ == other_formats.NCCL_TUNER
-    return warnings(*(other_formats.project_choices(projection) if is_tuner else [projection]))
+    if format_ != other_formats.NCCL_TUNER:
+        return warnings(projection)
+    choices = other_formats.find_choices(projection)
+    return warnings(*(choice.projection for several in choices for choice in several))
 
 
 def notes(projection: Projection) -> list[str]:
