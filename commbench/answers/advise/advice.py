@@ -118,7 +118,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     fastest = {each.fastest_mode for each in modes}
     groups.sort(key=lambda each: (each.has_waited, each.header.plan.cpu_mode not in fastest))
     advised = [(each, [*_advise(each, question)]) for each in groups]
-    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
+    advised += [(each, [*_advise_mode(each, question)]) for each in modes]
     found = [each for _, own in advised for each in own]
     rests_on = (
         measured for measured, own in advised
@@ -156,7 +156,8 @@ def _name_runs(rows: Sequence[ResultRow]) -> str:
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
     tables, has_model = commands.make_tables(measured.rows), question.params or question.model_bytes
-    is_asked = not measured.header.plan.workload or bool(has_model)
+    is_replay = bool(measured.header.plan.workload)
+    is_asked = not is_replay or bool(has_model)
     if not tables:
         needs = "a single all_reduce is not measured at two sizes or more"
         yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
@@ -164,20 +165,17 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
         yield Missing(DDP, "give --params, such as --params 350M --backward 120ms", "", is_asked)
     else:
         yield from (_bucket_advice(table, measured, question) for table in tables.values())
-    yield from _advise_choices(choices.ADVICE, measured, question)
-
-
-def _advise_choices(
-    every: Sequence[choices.Choice], measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
-    is_replay = bool(measured.header.plan.workload)
-    for choice in every:
+    for choice in choices.ADVICE:
         found = [*choices.find_choices(choice, measured.results, question.tolerance)]
-        found = [*map(measured.leave_open, found)] if choice == choices.CPU_MODES else found
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
-            needs = commands.choice_needs(choice, measured)
-            yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
+            lacks = commands.choice_needs(choice, measured)
+            yield Missing(choice.subject, *lacks, not is_replay or choice.is_of_steps)
+
+
+def _advise_mode(modes: Measured, question: Question) -> Iterator[Advice]:
+    for found in choices.find_choices(choices.CPU_MODES, modes.results, question.tolerance):
+        yield _choice_advice(modes.leave_open(found), modes)
 
 
 def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> Advice | Missing:

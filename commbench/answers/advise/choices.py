@@ -113,7 +113,7 @@ class Choice(NamedTuple):
     """The alternative that is used where nothing is changed; of several the first that was
     measured, and the others are no alternatives."""
     measure: str
-    """Options of `commbench run` that measure the alternatives."""
+    """Options of `commbench run`, or `sweep`, that measure the alternatives."""
     paste: Callable[[Setting, Case], tuple[str, ...]]
     """Lines that choose an alternative: of Python, of a shell."""
     suits: Callable[[Case], bool] = lambda case: True  # noqa: ARG005
@@ -236,11 +236,12 @@ ADVICE: tuple[Choice, ...] = (
         is_possible=_is_nccl,
     ),
     Choice(
-        "Settings of the environment", "", ("",), "", setting_lines, is_possible=_is_nccl
+        "Settings of the environment", "", ("",), "--env NCCL_ALGO=RING,TREE", setting_lines,
+        is_possible=_is_nccl,
     ),
 )  # fmt: skip
 """The choices, in the order of the output."""
-CPU_MODES = Choice("CPU mode", "", ("",), "", setting_lines, is_possible=lambda header: False)  # noqa: ARG005
+CPU_MODES = Choice("CPU mode", "", ("",), "", setting_lines)
 """The choice between runs, or settings of a sweep, that differ in nothing but their CPU mode."""
 
 

@@ -166,12 +166,10 @@ def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
     call was timed alone. Groups with fewer than two sizes have none."""
     every = [row for row in rows if is_timed(row) and row.case.operation == "all_reduce"]
     plain = [row for row in every if _is_plain(row.case)]
-    found: dict[str, list[ResultRow]] = {}
-    for is_isolated in (True, False):
-        timed = (row for row in plain if (row.case.timing == ISOLATED) == is_isolated)
-        found = collect((row.case.group, row) for row in timed) | found
+    alone = {row.case.group for row in plain if row.case.timing == ISOLATED}
+    counted = (r for r in plain if r.case.timing == ISOLATED or r.case.group not in alone)
     tables = {}
-    for group, of_group in found.items():
+    for group, of_group in collect((row.case.group, row) for row in counted).items():
         same = max(collect((row.case.title, row) for row in of_group).values(), key=len)
         if table := _make_table(same):
             tables[group] = table._replace(busy=_busy(every, same[0], table))
@@ -358,8 +356,8 @@ def choice_needs(choice: Choice, measured: Measured) -> Needs:
     """What a choice without rows needs."""
     header = measured.header
     if not choice.option:
-        command = sweep_command(header, "--env NCCL_ALGO=RING,TREE")
-        return f"no two runs differ in a variable that {header.plan.backend} reads", command
+        lacks = f"no two runs differ in a variable that {header.plan.backend} reads"
+        return lacks, sweep_command(header, choice.measure)
     if choice.is_of_steps:
         return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]

@@ -71,7 +71,7 @@ class TimeTable(NamedTuple):
         after another."""
         place = min(max(1, bisect_left(self.sizes, size_bytes)), len(self.sizes) - 1)
         low, high = self.sizes[place - 1 : place + 1]
-        used = {low if size_bytes <= low else high} if size_bytes in (low, high) else {low, high}
+        used = {size_bytes} & {low, high} or {low, high}
         return bool(used & {*self.waited} or (self.busy and self.busy.has_waited(size_bytes)))
 
     @property
