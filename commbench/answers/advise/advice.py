@@ -57,11 +57,6 @@ class Question(NamedTuple):
         }  # fmt: skip
         return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
-    @property
-    def lacks_model(self) -> str:
-        """The option that says the size of the model; empty where it is known."""
-        return "" if self.params or self.model_bytes else "--params"
-
 
 @short_repr("subject", "about", "verdict")
 class Advice(NamedTuple):
@@ -118,19 +113,19 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     """The advice from the rows of runs. Raises UsageError for a question without an answer."""
     if question.params is not None and question.model_bytes is not None:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
-    found: list[Advice | Missing] = []
-    used: dict[int, ResultRow] = {}
     groups = commands.group_runs(runs)
-    modes = commands.group_modes(groups)
+    modes = [*commands.group_modes(groups)]
     fastest = {each.fastest_mode for each in modes}
     groups.sort(key=lambda each: (each.has_waited, each.header.plan.cpu_mode not in fastest))
     advised = [(each, [*_advise(each, question)]) for each in groups]
-    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
-    for measured, own in advised:
-        if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
-            used |= {id(row): row for result in measured.results for row in result.rows}
-        found += own
-    rows = [*used.values()]
+    advised += [(each, [*_advise_mode(each, question)]) for each in modes]
+    found = [each for _, own in advised for each in own]
+    rests_on = (
+        measured for measured, own in advised
+        if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own)
+    )  # fmt: skip
+    every = (row for measured in rests_on for each in measured.results for row in each.rows)
+    rows = [*{id(row): row for row in every}.values()]
     name_runs = _name_runs if len({row.header.label for row in rows}) > 1 else None
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
@@ -160,29 +155,27 @@ def _name_runs(rows: Sequence[ResultRow]) -> str:
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    tables, lacks = commands.make_tables(measured.rows), question.lacks_model
-    is_asked = not measured.header.plan.workload or not lacks
+    tables, has_model = commands.make_tables(measured.rows), question.params or question.model_bytes
+    is_replay = bool(measured.header.plan.workload)
+    is_asked = not is_replay or bool(has_model)
     if not tables:
         needs = "a single all_reduce is not measured at two sizes or more"
         yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
-    elif lacks:
-        yield Missing(DDP, f"give {lacks}, such as {lacks} 350M --backward 120ms", "", is_asked)
+    elif not has_model:
+        yield Missing(DDP, "give --params, such as --params 350M --backward 120ms", "", is_asked)
     else:
         yield from (_bucket_advice(table, measured, question) for table in tables.values())
-    yield from _advise_choices(choices.ADVICE, measured, question)
-
-
-def _advise_choices(
-    every: Sequence[choices.Choice], measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
-    is_replay = bool(measured.header.plan.workload)
-    for choice in every:
-        found = choices.find_choices(choice, measured.results, question.tolerance)
-        found = [*map(measured.leave_open, found)] if choice == choices.CPU_MODES else found
+    for choice in choices.ADVICE:
+        found = [*choices.find_choices(choice, measured.results, question.tolerance)]
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
-            needs = commands.choice_needs(choice, measured)
-            yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
+            lacks = commands.choice_needs(choice, measured)
+            yield Missing(choice.subject, *lacks, not is_replay or choice.is_of_steps)
+
+
+def _advise_mode(modes: Measured, question: Question) -> Iterator[Advice]:
+    for found in choices.find_choices(choices.CPU_MODES, modes.results, question.tolerance):
+        yield _choice_advice(modes.leave_open(found), modes)
 
 
 def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> Advice | Missing:
@@ -210,7 +203,7 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     mib = found.recommended.bucket_bytes / simulation.MIB
     is_other = verdict != KEEP and not found.is_open  # as far as the rows say
     paste = choices.fill_lines("bucket", mib=mib) if is_other else ()
-    measure = commands.surer_buckets(found, measured)
+    measure = tuple(commands.surer_buckets(found, measured))
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 
@@ -244,5 +237,5 @@ def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
     return Advice(
         found.choice.subject, f"{found.kind}, {measured.who}", verdict,
-        choices.choice_lines(found), measure, found,
+        tuple(choices.choice_lines(found)), measure, found,
     )  # fmt: skip

@@ -7,7 +7,7 @@ alternative is a setting, and points, ranges and verdicts are those of sweeps (s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, pairwise
 from math import log
@@ -113,7 +113,7 @@ class Choice(NamedTuple):
     """The alternative that is used where nothing is changed; of several the first that was
     measured, and the others are no alternatives."""
     measure: str
-    """Options of `commbench run` that measure the alternatives."""
+    """Options of `commbench run`, or `sweep`, that measure the alternatives."""
     paste: Callable[[Setting, Case], tuple[str, ...]]
     """Lines that choose an alternative: of Python, of a shell."""
     suits: Callable[[Case], bool] = lambda case: True  # noqa: ARG005
@@ -236,36 +236,35 @@ ADVICE: tuple[Choice, ...] = (
         is_possible=_is_nccl,
     ),
     Choice(
-        "Settings of the environment", "", ("",), "", setting_lines, is_possible=_is_nccl
+        "Settings of the environment", "", ("",), "--env NCCL_ALGO=RING,TREE", setting_lines,
+        is_possible=_is_nccl,
     ),
 )  # fmt: skip
 """The choices, in the order of the output."""
-CPU_MODES = Choice("CPU mode", "", ("",), "", setting_lines, is_possible=lambda header: False)  # noqa: ARG005
+CPU_MODES = Choice("CPU mode", "", ("",), "", setting_lines)
 """The choice between runs, or settings of a sweep, that differ in nothing but their CPU mode."""
 
 
 def find_choices(
     choice: Choice, results: Sequence[SettingResult], tolerance: float
-) -> list[ChoiceAdvice]:
+) -> Iterator[ChoiceAdvice]:
     """What the rows of a few settings say about a choice, kind by kind. `results` has the settings
     of the environment, the default first; the alternatives of other choices are measured under
     that one."""
     if choice.option:
         results = _by_value(choice, results[0].rows if results else ())
     if len(results) < 2:
-        return []
+        return
     every = ranking.make_points(results, tolerance)
     points = [p for p in every if p.is_compared and not p.case.part]
     if not choice.option:  # of a replay the step decides, and not its calls
         points = ranking.steps_as_made(points) or points
-    found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
         default = results[0].setting
         timed = (p for p in same if default in [each.setting for each in p.by_time])
         sized = sorted(timed, key=attrgetter("size_bytes"))
         if sized:
-            found.append(_decide(choice, kind, default, sized, tolerance))
-    return found
+            yield _decide(choice, kind, default, sized, tolerance)
 
 
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
@@ -308,10 +307,10 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    ratios = {
-        s: result.mean_ratio(points, s, default, tolerance) for s in candidates if s != default
-    }
-    gains = {setting: gain for setting, gain in ratios.items() if gain}
+    gains = {
+        s: gain for s in candidates
+        if s != default and (gain := result.mean_ratio(points, s, default, tolerance))
+    }  # fmt: skip
     may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
@@ -376,19 +375,18 @@ def _find_crossing(
     return Crossing(before.best, after.best, low * (high / low) ** part, low, high)
 
 
-def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:
+def choice_lines(found: ChoiceAdvice) -> Iterator[str]:
     """The lines for each alternative that is recommended, under a comment with its sizes where
     there are several; NCCL's tuner where it is to choose by size and its selections are known."""
     chosen = [each for each in found.ranges if each.verdict == CHANGE]
-    points, lines, is_several = found.points, [], len(found.ranges) > 1
+    points, is_several = found.points, len(found.ranges) > 1
     for best, same in groupby(chosen, key=attrgetter("best")):
         sizes = [row_names.format_range(each.low_bytes, each.high_bytes) for each in same]
         if is_several and any(sizes):
-            lines.append(f"# {', '.join(sizes)}")
-        lines += found.choice.paste(best, points[0].case)
+            yield f"# {', '.join(sizes)}"
+        yield from found.choice.paste(best, points[0].case)
     may_tune = not found.choice.option and is_several and bool(chosen)
     if may_tune and (ranges := result.make_tuner_ranges(points)):
-        lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
+        yield "# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:"
         header = points[0].best.row.header
-        lines += nccl_log.tuner_lines(ranges, header.num_nodes, header.plan.world_size)
-    return tuple(lines)
+        yield from nccl_log.tuner_lines(ranges, header.num_nodes, header.plan.world_size)

@@ -121,9 +121,10 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     rows = sorted(told, key=lambda each: not each.is_asked)
     measure = [each.command for each in missing if each.command and each.is_asked]
     more = [each.command for each in missing if each.command and not each.is_asked]
-    asked = [each for each in rows if each.is_asked]
-    blocks: list[doc.Block] = [doc.Table("", columns, rows, brief=asked)] if rows else []
-    blocks += _code("What measures that:", measure)
+    blocks = [
+        doc.Table("", columns, rows, brief=[each for each in rows if each.is_asked]),
+        *_code("What measures that:", measure),
+    ]
     return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
 
 

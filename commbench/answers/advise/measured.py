@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -96,22 +96,20 @@ def _place(header: RunHeader) -> tuple[Any, ...]:
     return plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared
 
 
-def group_modes(groups: Iterable[Measured]) -> list[Measured]:
+def group_modes(groups: Sequence[Measured]) -> Iterator[Measured]:
     """The groups that differ in nothing but their CPU mode, each mode as a setting: `plain` first,
     where it was measured, since programs run so."""
-    facts = ((_place(each.header), _facts(each.header), each) for each in groups)
-    alike = collect(((place, tuple(sorted(own.items()))), each) for place, own, each in facts)
-    found = []
+    facts = ((_place(each.header), *sorted(_facts(each.header).items())) for each in groups)
+    alike = collect(zip(facts, groups, strict=True))
     for same in filter(lambda same: len(same) > 1, alike.values()):
+        modes = {each.header.plan.cpu_mode: each.results[0] for each in same}
         results = [
-            each.results[0]._replace(setting=Setting(options=((CPU_MODE, mode),)))
-            for each in sorted(same, key=lambda each: each.header.plan.cpu_mode != PLAIN)
-            for mode in [each.header.plan.cpu_mode]
+            modes[mode]._replace(setting=Setting(options=((CPU_MODE, mode),)))
+            for mode in sorted(modes, key=lambda mode: mode != PLAIN)
         ]
         ranked = rank_settings(make_points(results, TOLERANCE))
         fastest = ranked[0].setting.options[0][1] if ranked else ""
-        found.append(same[0]._replace(results=(*results,), is_only=True, fastest_mode=fastest))
-    return found
+        yield same[0]._replace(results=(*results,), is_only=True, fastest_mode=fastest)
 
 
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
@@ -119,11 +117,9 @@ def group_runs(runs: Iterable[Run]) -> list[Measured]:
     by_ranks = collect(((_place(run.header), run.header.plan.cpu_mode), run) for run in runs)
     groups = {key: _measured(same) for key, same in by_ranks.items()}
     alike = Counter(each.who for each in groups.values())
-    rows: dict[Any, tuple[ResultRow, ...]] = {}
-    for (key, _), each in groups.items():
-        rows[key] = (*rows.get(key, ()), *each.rows)
+    rows = collect((key, row) for (key, _), each in groups.items() for row in each.rows)
     return [
-        each._replace(is_only=alike[each.who] == 1, overlapped=rows[key])
+        each._replace(is_only=alike[each.who] == 1, overlapped=tuple(rows.get(key, ())))
         for (key, _), each in groups.items()
     ]
 
@@ -170,12 +166,10 @@ def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
     call was timed alone. Groups with fewer than two sizes have none."""
     every = [row for row in rows if is_timed(row) and row.case.operation == "all_reduce"]
     plain = [row for row in every if _is_plain(row.case)]
-    found: dict[str, list[ResultRow]] = {}
-    for is_isolated in (True, False):
-        timed = (row for row in plain if (row.case.timing == ISOLATED) == is_isolated)
-        found = collect((row.case.group, row) for row in timed) | found
+    alone = {row.case.group for row in plain if row.case.timing == ISOLATED}
+    counted = (r for r in plain if r.case.timing == ISOLATED or r.case.group not in alone)
     tables = {}
-    for group, of_group in found.items():
+    for group, of_group in collect((row.case.group, row) for row in counted).items():
         same = max(collect((row.case.title, row) for row in of_group).values(), key=len)
         if table := _make_table(same):
             tables[group] = table._replace(busy=_busy(every, same[0], table))
@@ -267,16 +261,12 @@ Needs = tuple[str, str]
 """What is missing, and the command that measures it, which may be empty."""
 
 
-def surer_buckets(found: BucketAdvice, measured: Measured) -> tuple[str, ...]:
+def surer_buckets(found: BucketAdvice, measured: Measured) -> Iterator[str]:
     """Commands that make the advice about buckets surer."""
-    header = measured.header
-    commands = (
-        []
-        if found.is_guess
-        else list(surer([UNDECIDED] * found.is_open, measured, found.has_waited))
-    )
+    if not found.is_guess:
+        yield from surer([UNDECIDED] * found.is_open, measured, found.has_waited)
     if found.beyond or found.is_guess:
-        commands.append(wide_command(header))
+        yield wide_command(measured.header)
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     most = 1 << found.step.gradient_bytes.bit_length()
     measures = []
@@ -287,8 +277,7 @@ def surer_buckets(found: BucketAdvice, measured: Measured) -> tuple[str, ...]:
     for options, size in measures:
         low = min(size, most // 4) // 4
         sizes = f"{format_size(low)}-{format_size(min(4 * size, most))}:x4"
-        commands.append(run_command(header, ["all_reduce"], options, sizes))
-    return tuple(commands)
+        yield run_command(measured.header, ["all_reduce"], options, sizes)
 
 
 def surer(verdicts: Sequence[str], measured: Measured, has_waited: bool) -> tuple[str, ...]:
@@ -367,8 +356,8 @@ def choice_needs(choice: Choice, measured: Measured) -> Needs:
     """What a choice without rows needs."""
     header = measured.header
     if not choice.option:
-        command = sweep_command(header, "--env NCCL_ALGO=RING,TREE")
-        return f"no two runs differ in a variable that {header.plan.backend} reads", command
+        lacks = f"no two runs differ in a variable that {header.plan.backend} reads"
+        return lacks, sweep_command(header, choice.measure)
     if choice.is_of_steps:
         return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]

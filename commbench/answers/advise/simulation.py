@@ -71,7 +71,7 @@ class TimeTable(NamedTuple):
         after another."""
         place = min(max(1, bisect_left(self.sizes, size_bytes)), len(self.sizes) - 1)
         low, high = self.sizes[place - 1 : place + 1]
-        used = {low if size_bytes <= low else high} if size_bytes in (low, high) else {low, high}
+        used = {size_bytes} & {low, high} or {low, high}
         return bool(used & {*self.waited} or (self.busy and self.busy.has_waited(size_bytes)))
 
     @property
@@ -223,7 +223,7 @@ class BucketTime(NamedTuple):
     """How many there are."""
     largest_bytes: int
     """Of the largest of them."""
-    over_best: Estimate = Estimate(1.0)
+    over_best: Estimate
     """Its time over that of the fastest size."""
 
 
@@ -298,13 +298,6 @@ def find_buckets(
     """The best bucket size of DistributedDataParallel: that in use, or one of those that lie within
     the measured sizes. `now_bytes` is the bucket_cap_mb in use; None: torch's default, 25 MiB with
     a first bucket of 1 MiB. Raises UsageError where the size in use makes too many buckets."""
-    draw = table.draw()
-
-    def run(cap: int, first: int) -> tuple[BucketTime, Array, list[int]]:
-        sizes = cut(step, cap, first)
-        times = pass_times(draw, sizes, step, slowdown)
-        return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
-
     cap = DDP_BUCKET if now_bytes is None else now_bytes
     number = min(ceil(step.gradient_bytes / cap), step.tensors or step.gradient_bytes)
     if number > MOST_BUCKETS_NOW:
@@ -313,34 +306,32 @@ def find_buckets(
         raise UsageError(f"{what}{MOST_BUCKETS_NOW:,}", hint)
     # Of several sizes that make the same buckets, the largest.
     different = {tuple(cut(step, size, size)): size for size in bucket_sizes(table, step)}
-    simulated = [run(size, size) for size in sorted(different.values())]
-    simulated.append(run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap))
-    fastest = min(simulated, key=lambda each: each[0].time_s.value)[1]
-    *tried, used = [
-        (point._replace(over_best=interval(times / fastest)), times, sizes)
-        for point, times, sizes in simulated
+    tried = [(size, size) for size in sorted(different.values())]
+    tried.append((cap, DDP_FIRST_BUCKET if now_bytes is None else cap))
+    draw, sent = table.draw(), [cut(step, *each) for each in tried]
+    times = [pass_times(draw, sizes, step, slowdown) for sizes in sent]
+    fastest = min(times, key=lambda own: float(own[0]))
+    *curve, now = points = [
+        BucketTime(size, interval(own), len(sizes), max(sizes), interval(own / fastest))
+        for (size, _), sizes, own in zip(tried, sent, times, strict=True)
     ]
-    now, curve = used[0], [point for point, _, _ in tried]
-    every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
+    every = sorted(dict.fromkeys(points), key=lambda point: point.bucket_bytes)
     best = min(every, key=lambda point: point.time_s.value)
     good = _around(every, best, tolerance)
     middle = (good[0].bucket_bytes * good[-1].bucket_bytes) ** 0.5
-    chosen = used
+    recommended = now
     if now not in good:
-        inside = [each for each in tried if each[0] in good]
-        measured = [each for each in inside if each[0].largest_bytes in table.sizes]
-        chosen = min(
-            measured or inside, key=lambda each: abs(np.log(each[0].bucket_bytes / middle))
-        )
-    recommended, times, sent = chosen
-    alone = interval(np.sum([draw.at(size) for size in sent], axis=0))
+        measured = [point for point in good if point.largest_bytes in table.sizes]
+        recommended = min(measured or good, key=lambda p: abs(np.log(p.bucket_bytes / middle)))
+    at = points.index(recommended)
+    alone = interval(np.sum([draw.at(size) for size in sent[at]], axis=0))
     in_turns = None
     if not slowdown.source:
-        of_now, of_chosen = (pass_times(draw, own, step, IN_TURNS) for own in (used[2], sent))
-        in_turns = interval(of_now / of_chosen)
+        of_now, chosen = (pass_times(draw, sent[n], step, IN_TURNS) for n in (-1, at))
+        in_turns = interval(of_now / chosen)
     return BucketAdvice(
         table, step, slowdown, tuple(curve), best, recommended,
-        (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),
+        (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(times[-1] / times[at]),
         alone, in_turns, tolerance,
         curve[-1].bucket_bytes <= good[-1].bucket_bytes and table.largest < step.gradient_bytes,
     )  # fmt: skip

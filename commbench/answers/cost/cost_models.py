@@ -157,7 +157,7 @@ COST_MODELS = (
     CostModel("Bruck", _EXCHANGE, ROUNDS, HALF_EACH_ROUND, "Bruck"),
     CostModel("dissemination", ("barrier",), ROUNDS, NONE, "Hensgen, Finkel, Manber 1988"),
     CostModel("linear", ("barrier",), OTHERS, NONE, "each rank reports to one"),
-)  # fmt: skip
+)
 
 
 def models_of(operation: str) -> tuple[CostModel, ...]:

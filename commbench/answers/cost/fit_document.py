@@ -69,7 +69,7 @@ def _sentence(fitted: FittedModel) -> str:
     if latency := intervals.find_figure(fitted, ranks, per_node, 1, 0):
         said.append(f"latency {cells.time_with_interval_text(latency)}")
     speed = intervals.find_figure(fitted, ranks, per_node, 0, -1)
-    if factor and fitted.smallest_bytes < fitted.largest_bytes:
+    if factor and len(fitted.sizes) > 1:
         value = "not known"
         reached = size / time_s
         if speed and speed.ends[1] < UNKNOWN * speed.ends[0] and speed.value < 2 * reached:
@@ -115,7 +115,7 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
 def left_out_errors(fitted: FittedModel) -> tuple[float, float]:
     """The median and the largest absolute log error of times left out by request; 0 for none."""
     left_out = [point for point in fitted.points if point.is_left_out]
-    errors = [abs(log(ratio(fitted, point))) for point in left_out] or [0.0]
+    errors = [*map(abs, fit.curve_errors(fitted.best.curve, left_out).tolist())] or [0.0]
     return median_low(errors), max(errors)
 
 
@@ -166,7 +166,10 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
     if not shifts or fitted.best.cv_error is None:
         yield fit_warning(fitted, machine)
     if shifts:
-        said = join_words([_shift_text(*each) for each in shifts.items()])
+        said = join_words([
+            f"{format_rough(exp(error))} times as long with {format_count(ranks, 'rank')}"
+            for ranks, error in shifts.items()
+        ])  # fmt: skip
         yield (
             f"measured times are {said} as this model says: it does not show how the time grows "
             "with the ranks, and intervals for other ranks are wider for that."
@@ -185,10 +188,6 @@ def _shifts(fitted: FittedModel) -> dict[int, float]:
     """The numbers of ranks whose times lie on one side of the model."""
     points = fitted.fitted_points
     return intervals.find_shifts(fit.curve_errors(fitted.best.curve, points), points)
-
-
-def _shift_text(ranks: int, error: float) -> str:
-    return f"{format_rough(exp(error))} times as long with {format_count(ranks, 'rank')}"
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:

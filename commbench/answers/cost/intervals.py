@@ -255,7 +255,7 @@ def estimate_parameters(fitted: machine.FittedModel) -> Iterator[ParameterEstima
         curve.model.terms(*largest[:3]), strict=True,
     )  # fmt: skip
     for parameter, value, (low, high), term in of_model:
-        is_unknown = parameter == cost_models.BETA and fitted.smallest_bytes == fitted.largest_bytes
+        is_unknown = parameter == cost_models.BETA and len(fitted.sizes) == 1
         if not is_unknown and (term or high):
             is_known = fitted.is_decided or low == high
             yield ParameterEstimate(parameter, value if is_known else None, low, high)

@@ -149,14 +149,9 @@ class FittedModel(NamedTuple):
         return tuple(sorted({point.ranks_per_node for point in self.fitted_points}))
 
     @property
-    def smallest_bytes(self) -> int:
-        """The smallest size that it was fitted to."""
-        return min(point.size_bytes for point in self.fitted_points)
-
-    @property
-    def largest_bytes(self) -> int:
-        """The largest size that it was fitted to."""
-        return max(point.size_bytes for point in self.fitted_points)
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that it was fitted to, ascending."""
+        return tuple(sorted({point.size_bytes for point in self.fitted_points}))
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,14 +21,13 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise, product
 from math import ceil, log2
 from typing import Any, NamedTuple, TypeAlias
 
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
 from commbench.answers.cost import cost_models, observations
-from commbench.answers.cost.machine import FittedModel, Machine
-from commbench.answers.cost.predict import Projection, Request, predict
+from commbench.answers.cost.predict import Projection, predict
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan import dtypes, operations
 from commbench.plan.operation import Extent, Operation
@@ -63,30 +62,30 @@ def _autoparallel(projection: Projection) -> str:
         why = f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not"
         raise UsageError(why, "write for example --sizes 1M-2G")
     wanted = sorted({*request.sizes})
-    rows = []
+    rows = {}
     for name in request.operations:
         _require(operations.OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
-        for group, n in enumerate(dict.fromkeys(request.world_sizes)):
+        for n in request.world_sizes:
             sizes = tuple(size * inputs_of(name, n) for size in wanted)
             own = request._replace(operations=(name,), world_sizes=(n,), sizes=sizes)
-            times = [each.time_s for each in predict(projection.machine, own)]
-            rows.append((name, group, n, times))
+            rows[name, n] = [each.time_s for each in predict(projection.machine, own)]
     return autoparallel_table(wanted, rows)
 
 
 def autoparallel_table(
-    sizes: Sequence[int], calls: Sequence[tuple[str, int, int, Sequence[float]]]
+    sizes: Sequence[int], calls: Mapping[tuple[str, int], Sequence[float]]
 ) -> str:
-    """The table for sizes of input tensors in bytes, and calls: operation, group, ranks, and a time
-    in seconds for each size.
+    """The table for sizes of input tensors in bytes, and calls by operation and ranks, each with a
+    time in seconds for each size.
 
     The first column is the name of the group in the graph: here the position of the number of ranks
     among all of them, from 0.
     """
+    groups = sorted({ranks for _, ranks in calls})
     heads = ["Group", "Group Size", "Collective", *(f"{size // MIB}MB (ms)" for size in sizes)]
     rows = [
-        [str(group), str(ranks), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
-        for name, group, ranks, times in calls
+        [str(groups.index(n)), str(n), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
+        for (name, n), times in calls.items()
         for row in SIMULATED[operations.OPERATIONS[name].torch_call]
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -156,45 +155,46 @@ def _require(operation: Operation, calls: Sequence[str], reader: str) -> None:
 
 
 class Choice(NamedTuple):
-    """An algorithm and a protocol of NCCL, with the model of their times."""
+    """An algorithm and a protocol of NCCL for an operation on a number of ranks."""
 
     algorithm: str
     protocol: str
-    fitted: FittedModel
+    projection: Projection
+    """Of this operation on these ranks, by the model of this choice."""
+
+    def time_s(self, size: int) -> float:
+        """The predicted time of a size."""
+        asked = self.projection.request._replace(sizes=(size,))
+        return predict(self.projection.machine, asked)[0].time_s
 
     def channels_at(self, size: int) -> int:
         """The channels that NCCL logged for the nearest size, with the most ranks."""
         return min(
             (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size, p.channels)
-            for p in self.fitted.points if p.channels
+            for p in self.projection.machine.fitted[0].points if p.channels
         )[-1]  # fmt: skip
 
 
 def _nccl_tuner(projection: Projection) -> str:
     """The lines of a configuration file. UnavailableError where the machine has no models of
     different choices."""
-    machine, request = projection.machine, projection.request
-    lines = [f"# predicted by commbench from the machine {machine.name!r}"]
-    for ranks in request.world_sizes:
-        ranges = [_find_ranges(machine, name, ranks, request) for name in request.operations]
+    lines = [f"# predicted by commbench from the machine {projection.machine.name!r}"]
+    for choices in find_choices(projection):
+        request = choices[0].projection.request
+        ranks = request.world_sizes[0]
         nodes = ceil(ranks / (request.ranks_per_node or ranks))
-        lines += tuner_lines([*chain.from_iterable(ranges)], nodes, ranks)
+        lines += tuner_lines(_find_ranges(choices), nodes, ranks)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> list[TunerRange]:
-    choices = find_choices(machine, name, ranks, request)
-
-    def time_s(choice: Choice, size: int) -> float:
-        alone = replace(machine, fitted=(choice.fitted,))
-        return predict(alone, Request((name,), (ranks,), request.ranks_per_node, (size,)))[0].time_s
-
+def _find_ranges(choices: Sequence[Choice]) -> list[TunerRange]:
     def best(size: int) -> Choice:
-        return min(choices, key=lambda choice: time_s(choice, size))
+        return min(choices, key=lambda choice: choice.time_s(size))
 
     def is_another(size: int) -> bool:
         return best(size) is not found[-1][1]
 
+    request = choices[0].projection.request
     ordered = sorted(request.sizes)
     found = [(0, best(ordered[0]))]
     for before, size in pairwise(ordered):
@@ -203,43 +203,37 @@ def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> l
             found.append((first, best(size)))
     ends = [*(begin - 1 for begin, _ in found[1:]), ordered[-1]]
     return [
-        TunerRange(name, begin, end, *choice[:2], choice.channels_at(max(end, 1)))
+        TunerRange(request.operations[0], begin, end, *choice[:2], choice.channels_at(max(end, 1)))
         for (begin, choice), end in zip(found, ends, strict=True)
     ]
 
 
-def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> list[Choice]:
-    """NCCL's choices for an operation that the machine has models of; UnavailableError where there
-    are not two."""
-    kind = cost_models.kind_of(ranks, request.ranks_per_node or ranks)
-    words = {word.strip() for word in request.variant.split(",")} - {""}
-    found = []
-    for fitted in machine.fitted:
-        own = set(fitted.variant.split(", "))
-        selected = [word for word in own if word.startswith(f"{observations.SELECTED} ")]
-        is_of_call = (fitted.operation, fitted.kind) == (name, kind)
-        if is_of_call and selected and words <= own and any(p.channels for p in fitted.points):
-            _, algorithm, protocol = selected[0].split(" ")
-            found.append(Choice(algorithm, protocol, fitted))
-    if len({choice[:2] for choice in found}) < 2:
-        raise UnavailableError(
-            f"{machine.name} has no times of {name} {kind} with different algorithms of NCCL",
-            "fit it to runs with NCCL_ALGO=Ring, NCCL_ALGO=Tree and so on, in which NCCL logged "
-            "what it selected"
-            if operations.OPERATIONS[name].nccl_function
-            else f"NCCL builds {name} from its sends and receives: it has one algorithm",
-        )
-    return found
-
-
-def project_choices(projection: Projection) -> Iterator[Projection]:
-    """The projection of each choice of NCCL."""
+def find_choices(projection: Projection) -> Iterator[list[Choice]]:
+    """NCCL's choices for each number of ranks and operation that the machine has models of;
+    UnavailableError where there are not two."""
     machine, request = projection.machine, projection.request
-    for name in request.operations:
-        for ranks in request.world_sizes:
-            own = request._replace(operations=(name,), world_sizes=(ranks,), variant="")
-            for choice in find_choices(machine, name, ranks, request):
-                yield Projection(replace(machine, fitted=(choice.fitted,)), own)
+    words = {word.strip() for word in request.variant.split(",")} - {""}
+    for ranks, name in product(request.world_sizes, request.operations):
+        kind = cost_models.kind_of(ranks, request.ranks_per_node or ranks)
+        asked = request._replace(operations=(name,), world_sizes=(ranks,), variant="")
+        found = []
+        for fitted in machine.fitted:
+            own = set(fitted.variant.split(", "))
+            selected = [word for word in own if word.startswith(f"{observations.SELECTED} ")]
+            is_of_call = (fitted.operation, fitted.kind) == (name, kind)
+            if is_of_call and selected and words <= own and any(p.channels for p in fitted.points):
+                _, algorithm, protocol = selected[0].split(" ")
+                alone = Projection(replace(machine, fitted=(fitted,)), asked)
+                found.append(Choice(algorithm, protocol, alone))
+        if len({choice[:2] for choice in found}) < 2:
+            raise UnavailableError(
+                f"{machine.name} has no times of {name} {kind} with different algorithms of NCCL",
+                "fit it to runs with NCCL_ALGO=Ring, NCCL_ALGO=Tree and so on, in which NCCL "
+                "logged what it selected"
+                if operations.OPERATIONS[name].nccl_function
+                else f"NCCL builds {name} from its sends and receives: it has one algorithm",
+            )
+        yield found
 
 
 NCCL_TUNER = "nccl-tuner"

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import groupby
 from math import exp, log, log2
-from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -64,8 +62,8 @@ class Prediction(NamedTuple):
     without data."""
     kind: str
     """WITHIN a host or ACROSS hosts."""
-    model: str
-    """The name of the cost model, or of those that the measurements cannot tell apart."""
+    fitted: FittedModel
+    """The models that predict it."""
     time_s: float
     low_s: float
     high_s: float
@@ -76,6 +74,11 @@ class Prediction(NamedTuple):
     size_distance: float
     """Doublings beyond the measured numbers of ranks (also of ranks per host) and the measured
     sizes; 0 within them."""
+
+    @property
+    def model(self) -> str:
+        """The name of the cost model, or of those that the measurements cannot tell apart."""
+        return self.fitted.model
 
     @property
     def time(self) -> Estimate:
@@ -210,21 +213,18 @@ def _predict_call(
 ) -> Prediction:
     """The prediction of one call; with several hosts, never below that of the ranks of one host."""
     require_within("size", size, 0, LARGEST_SIZE)
-    only = fitted.largest_bytes
-    if fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
-        raise UnavailableError(
-            f"{fitted.operation} was measured with {format_bytes(only)} only: nothing shows "
-            "other sizes",
-            f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
-        )
+    sizes = fitted.sizes
+    if len(sizes) == 1 and size > MOST_FROM_ONE_SIZE * sizes[0]:
+        only = f"{fitted.operation} was measured with {format_bytes(sizes[0])} only"
+        hint = f"ask for --sizes {format_size(sizes[0])}, or measure more sizes and fit again"
+        raise UnavailableError(f"{only}: nothing shows other sizes", hint)
     at = (world_size, per_node, size)
     time, low, high = _interval_at(fitted, host, at)
     # No call takes less time than a smaller one.
     known = _measured_intervals(fitted, host, *at[:2])
-    low = (
-        max(low, known[-1][1]) if size > only else min([low, *(e[1] for e in known if e[0] > size)])
-    )
-    if size < fitted.smallest_bytes:
+    larger = [e[1] for e in known if e[0] >= size]
+    low = min(low, *larger) if larger else max(low, known[-1][1])
+    if size < sizes[0]:
         high = min(max(high, known[0][2]), known[1][2])
     else:
         high = max([high, *(e[2] for e in known[1:] if e[0] < size)])
@@ -233,9 +233,9 @@ def _predict_call(
     if fitted.kind == ACROSS:
         distance += doublings_beyond(per_node, fitted.ranks_per_node)
     return Prediction(
-        fitted.operation, *at, fitted.kind, fitted.model,
+        fitted.operation, *at, fitted.kind, fitted,
         time, low, high, sum(parts[:2]) / max(sum(parts), SHORTEST_S),
-        distance, doublings_beyond(size, (fitted.smallest_bytes, fitted.largest_bytes)),
+        distance, doublings_beyond(size, sizes),
     )  # fmt: skip
 
 
@@ -332,12 +332,7 @@ class Projection(Result, view="answers.cost.predict_document", rows="rows"):
     @cached_property
     def by_model(self) -> tuple[tuple[FittedModel, list[Prediction]], ...]:
         """Each model, with what it predicts."""
-        found = []
-        for (name, kind), group in groupby(self.predictions, attrgetter("operation", "kind")):
-            own = list(group)
-            variant, per_node = self.request.variant, own[0].ranks_per_node
-            found.append((find_fitted(self.machine, name, kind, variant, per_node), own))
-        return tuple(found)
+        return tuple(collect((each.fitted, each) for each in self.predictions).items())
 
 
 def project(machine: Machine, request: Request) -> Projection:

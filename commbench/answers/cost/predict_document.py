@@ -63,7 +63,7 @@ def document(projection: Projection) -> Document:
         [_answer(projection.machine, fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
-            *([drawn] if _panels(projection) else []),
+            *([drawn] if any(_panels(projection)) else []),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
             *(
                 Section(f"{m.title}: {m.model}", [Facts([*_facts(m, own)])])
@@ -88,7 +88,7 @@ def _answer(machine: Machine, fitted: FittedModel, found: Sequence[Prediction]) 
     """The prediction of the largest measured size, or else of the largest; and how far that is
     outside of what was measured."""
     named = ([each for each in found if not each.size_distance] or found)[-1]
-    ranks, size = fitted.world_sizes[-1], max(fitted.largest_bytes, 1)
+    ranks, size = fitted.world_sizes[-1], max(fitted.sizes[-1], 1)
     over = {"ranks": named.world_size / ranks, "size": named.size_bytes / size}
     far = [f"{units.format_times(n)} the measured {what}" for what, n in over.items() if n > 1]
     outside = f" That is {' and '.join(far)}: not tested there." if far else ""
@@ -105,7 +105,7 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[tuple[s
     yield from model_facts(fitted)
     ranks, sizes = (sorted({getattr(p, FIELDS[axis]) for p in found}) for axis in (RANKS, SIZES))
     yield from _beyond(ranks, fitted.world_sizes, str, "ranks")
-    yield from _beyond(sizes, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes, "size")
+    yield from _beyond(sizes, fitted.sizes, format_bytes, "size")
     per_node = found[0].ranks_per_node
     if fitted.kind == cost_models.ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
@@ -146,8 +146,10 @@ def warnings_beside(projection: Projection, format_: str) -> list[str]:
     model of each choice."""
     if format_ in (TEXT, MARKDOWN, HTML, JSON):  # their text has the warnings
         return []
-    is_tuner = format_ == other_formats.NCCL_TUNER
-    return warnings(*(other_formats.project_choices(projection) if is_tuner else [projection]))
+    if format_ != other_formats.NCCL_TUNER:
+        return warnings(projection)
+    choices = other_formats.find_choices(projection)
+    return warnings(*(choice.projection for several in choices for choice in several))
 
 
 def notes(projection: Projection) -> list[str]:
@@ -198,7 +200,7 @@ def _data(projection: Projection) -> dict[str, Any]:
 def predicted_picture(projection: Projection) -> Picture:
     """Predictions against size and ranks: a band is the 95 % interval, a dot a measured time, a
     hollow marker lies beyond the measured numbers of ranks or sizes."""
-    panels = _panels(projection)
+    panels = [*_panels(projection)]
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
@@ -214,7 +216,7 @@ def predicted_picture(projection: Projection) -> Picture:
     )
 
 
-def _panels(projection: Projection) -> list[Curves]:
+def _panels(projection: Projection) -> Iterator[Curves]:
     """Up to three panels for each operation: against the size, and the number of ranks."""
     operations = collect((p.operation, p) for p in projection.predictions)
     kinds = (
@@ -222,20 +224,17 @@ def _panels(projection: Projection) -> list[Curves]:
         ("Bus bandwidth, GB/s, against the size", "bandwidth", SIZES, RANKS, pictures.BANDWIDTHS),
         ("Time of a call, against the number of ranks", "time", RANKS, SIZES, TIMES),
     )
-    found = []
     for heading, name, across, other, scale in kinds:
         for operation, own in [*operations.items()][:MOST_OPERATIONS]:
-            panel = Curves(heading, [*_series(projection, own, across, other, name)], scale, across)
+            panel = Curves(heading, [*_series(own, across, other, name)], scale, across)
             if len(operations) > 1:
                 short = f"{operation}, {'GB/s' if name == 'bandwidth' else name}"
                 panel = panel._replace(heading=short, inches=1.6)
-            found.append(panel)
-    return [panel for panel in found if panel.series]
+            if panel.series:
+                yield panel
 
 
-def _series(
-    projection: Projection, own: list[Prediction], across: Axis, other: Axis, shown: str
-) -> Iterator[Series]:
+def _series(own: Sequence[Prediction], across: Axis, other: Axis, shown: str) -> Iterator[Series]:
     """The curves of an operation against `across`, at most MOST_CURVES, evenly chosen; none where
     there is one place."""
 
@@ -258,21 +257,18 @@ def _series(
         several = (
             Series(name, line, points(group)),
             Series(name, hollow, points(beyond), has_band=False),
-            Series("measured", DOT, points(_measured(projection, group, across)), has_band=False),
+            Series("measured", DOT, points(_measured(group, across)), has_band=False),
         )
         yield from (each for each in several if each.points)
 
 
-def _measured(
-    projection: Projection, group: list[Prediction], across: Axis
-) -> Iterator[Prediction]:
+def _measured(group: Sequence[Prediction], across: Axis) -> Iterator[Prediction]:
     """The measured times on a curve, as predictions without an interval."""
     first, field = group[0], FIELDS[across]
     fixed = FIELDS[RANKS if across == SIZES else SIZES]
     low, high = getattr(first, field), getattr(group[-1], field)
-    kinds = {(p.operation, p.kind) for p in group}
-    for fitted, _ in projection.by_model:
-        for point in fitted.points if (fitted.operation, fitted.kind) in kinds else ():
+    for fitted in dict.fromkeys(p.fitted for p in group):
+        for point in fitted.points:
             is_within = low <= getattr(point, field) <= high
             if is_within and getattr(point, fixed) == getattr(first, fixed):
                 yield first._replace(

@@ -19,7 +19,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.machine import Machine
-from commbench.answers.cost.predict import Prediction, Request, find_fitted, models_of_row, predict
+from commbench.answers.cost.predict import Prediction, Request, models_of_row, predict
 from commbench.errors import CommbenchError
 from commbench.output.text import clean, exact
 from commbench.plan import call_forms, dimensions, links, replay, workload_variants
@@ -376,10 +376,8 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     facts = [Fact("predicted", found.time, SECONDS, how)]
     more = partial(_predict, machine, case, per_node, found)
     if found.size_bytes:
-        fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        latency, half = (
-            intervals.find_figure(fitted, case.ranks, per_node, 1, of_byte) for of_byte in (0, -1)
-        )
+        of = found.fitted, case.ranks, per_node, 1
+        latency, half = (intervals.find_figure(*of, of_byte) for of_byte in (0, -1))
         share: float | Estimate = found.latency_share
         if latency and share:
             share = latency.map(lambda s: min(1.0, found.latency_share * s / latency.value))

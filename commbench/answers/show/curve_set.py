@@ -138,11 +138,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     ]
     cases = [row.case for _, row in rows if row.time]
     # Of groups that were measured alone only the slowest is drawn.
-    varied = [
-        d for d in IN_TITLE
-        if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
-    ]  # fmt: skip
-    fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
+    others = [d for d in IN_TITLE if d.field != "operation"]
+    varied = [d for d in others if d.field != "group_ranks" and _varies(cases, d.field)]
+    fixed = [d.field for d in others if d not in varied]
     once = [(d, text) for d in varied if (text := _said_once(cases, d))]
     varied = [d for d in varied if d not in [each for each, _ in once]]
 
@@ -182,8 +180,8 @@ def _said_once(cases: Sequence[Case], dimension: Dimension) -> str:
 
 def _varies(cases: Sequence[Case], field: str) -> bool:
     """Whether the cases of some operation differ in a field."""
-    found: dict[str, object] = {}
-    return any(found.setdefault(c.operation, getattr(c, field)) != getattr(c, field) for c in cases)
+    values = {(case.operation, getattr(case, field)) for case in cases}
+    return len(values) > len({operation for operation, _ in values})
 
 
 def _common_title(cases: Sequence[Case], fields: Sequence[str]) -> str:

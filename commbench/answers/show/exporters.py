@@ -153,12 +153,10 @@ def autoparallel_text(source: LoadedRun) -> str:
     if not sizes:
         raise UsageError(f"{source.name} has no size of 1 MiB or more that all its calls have",
                          "measure with --sizes 1M-8G")  # fmt: skip
-    groups = sorted({ranks for _, ranks in curves})
-    return others.autoparallel_table(sizes, [
-        (name, groups.index(ranks), ranks,
-         [curve.time_at(size * inputs[name, ranks]) or 0.0 for size in sizes])
-        for (name, ranks), curve in curves.items()
-    ])  # fmt: skip
+    return others.autoparallel_table(sizes, {
+        key: [curve.time_at(size * inputs[key]) or 0.0 for size in sizes]
+        for key, curve in curves.items()
+    })  # fmt: skip
 
 
 def inductor_text(source: LoadedRun) -> str:
@@ -226,18 +224,15 @@ def openmetrics(source: LoadedRun) -> str:
     rows = source.rows
     labels = [_labels(row) for row in rows]
     lines: list[str] = []
-    for family, (field, about) in FAMILIES.items():
-        name = f"commbench_{family}"
-        samples = zip([getattr(row, field) for row in rows], labels, strict=True)
+    values = [(n, [getattr(r, field) for r in rows], text) for n, (field, text) in FAMILIES.items()]
+    ok = "row_ok", [int(row.status == OK) for row in rows], "1: measured, with right results"
+    for family, own, about in [*values, ok]:
+        name, samples = f"commbench_{family}", zip(own, labels, strict=True)
         if found := [f"{name}{label} {v:.10g}" for v, label in samples if v is not None]:
             statement = about.format(statistic=time_statistic(source))
             lines += [f"# TYPE {name} gauge"]
             lines += [f"# UNIT {name} {unit}" for unit in _UNITS if name.endswith(unit)]
             lines += [f"# HELP {name} {_escaped(statement)}", *found]
-    name, statement = "commbench_row_ok", "1: measured, with right results"
-    lines += [f"# TYPE {name} gauge", f"# HELP {name} {statement}"]
-    rows_ok = zip(labels, rows, strict=True)
-    lines += [f"{name}{label} {int(row.status == OK)}" for label, row in rows_ok]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 

@@ -4,7 +4,7 @@ bandwidths, operations and forms of their calls, recorded runs, and this machine
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction
 from commbench.analysis.row_names import format_range
-from commbench.answers.expect.curves import Curve, load_curves
+from commbench.answers.expect.curves import load_curves
 from commbench.answers.show.formats import texts
 from commbench.host.gpu_system import describe_gpu_facts
 from commbench.output.text import join_words
@@ -73,25 +73,22 @@ def find_links(name: str | None = None, published: bool = False) -> Links:
     link = None if name is None else links.find_link(name)
     figures = [one for one in links.load_published() if link is None or one.link == link.name]
     shown = (link,) if link and not published else ()
-    curves = _curves(link) if published else ()
+    curves = tuple(_curves(link)) if published else ()
     return Links(shown, tuple(Reached(one, _fraction(one)) for one in figures), curves)
 
 
-def _curves(link: Link | None) -> tuple[Curves, ...]:
+def _curves(link: Link | None) -> Iterator[Curves]:
     """The published curves, of all systems or of those with this link."""
     found = collect(
         (curve.system, curve)
         for curve in load_curves()
         if link is None or ((gpu := links.find_gpu(curve.system)) and gpu.link == link)
     )
-    return tuple(_describe(curves) for curves in found.values())
-
-
-def _describe(curves: Sequence[Curve]) -> Curves:
-    of_fields = (sorted({*map(attrgetter(name), curves)}) for name in Curves._fields[:-1])
-    sizes = [size for curve in curves for size, _ in curve.points]
-    texts = (", ".join(map(str, values)) for values in of_fields)
-    return Curves._make((*texts, format_range(min(sizes), max(sizes))))
+    for curves in found.values():
+        of_fields = (sorted({*map(attrgetter(name), curves)}) for name in Curves._fields[:-1])
+        sizes = [size for curve in curves for size, _ in curve.points]
+        texts = (", ".join(map(str, values)) for values in of_fields)
+        yield Curves._make((*texts, format_range(min(sizes), max(sizes))))
 
 
 def _fraction(figure: Published) -> float | None:

@@ -64,7 +64,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
         "# Using devices",
         *_devices(run.header),
         "#",
-        *_remarks(run.header, pairs),
+        *map(_comment, _remarks(run.header, pairs)),
         *HEADINGS,
         *(_line(pair) for pair in pairs),
         *left_out,
@@ -166,24 +166,20 @@ def _devices(header: RunHeader) -> Iterator[str]:
         )
 
 
-def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
+def _remarks(header: RunHeader, pairs: list[Pair]) -> Iterator[str]:
     """How these numbers differ from nccl-tests' own."""
     plan, measurement = header.plan, next(filter(None, pairs[0])).measurement
     case, reported = measurement.case, measurement.reported
     kind = case.title_without("operation", "dtype", "reduce_op", "placement", "root", "timing")
-    texts = [
-        f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}"
-        + f", {kind}" * bool(kind),
-        f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}",
-    ]
+    ranks = f"{case.ranks} {plan.backend} ranks, {plan.device}"
+    yield f"{case.operation} of {case.dtype}, {ranks}" + f", {kind}" * bool(kind)
+    yield f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}"
     for column, name in enumerate(("out-of-place", "in-place")):
         if missing := sum(pair[column] is None for pair in pairs):
-            texts.append(
-                f"{name} was not measured in {missing} of {len(pairs)} lines: its columns are nan"
-            )
+            lines = f"{missing} of {len(pairs)} lines"
+            yield f"{name} was not measured in {lines}: its columns are nan"
     if header.gpu_shared:
-        texts.append("ranks share a GPU: these times do not measure performance")
-    return [_comment(text) for text in texts]
+        yield "ranks share a GPU: these times do not measure performance"
 
 
 def _left_out(row: ResultRow) -> str:

@@ -84,20 +84,16 @@ def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     rows = [row for own in of_runs for row in own]
     told = {row.case for row in run_table.without_parts(rows)}
     counted = (row for curve in curves.curves for row in curve.timed if row.case in told)
-    waited = waited_answer(rows, _name_waiting(runs, of_runs))
+    pairs = [*zip(runs, of_runs, strict=True)]
+    waiting = [run.name for run, own in pairs if any(has_waited(row.queued_share) for row in own)]
+    # The runs that have such rows are named where not all have.
+    waited = waited_answer(rows, join_words(waiting) if 0 < len(waiting) < len(runs) else "")
     highest = None if waited else run_table.peak_of(counted)
-    pairs = zip(runs, of_runs, strict=True) if len(runs) > 1 and not waited else ()
-    some = [text for run, own in pairs for text in waited_answer(own, run.name)]
+    several = pairs if len(runs) > 1 and not waited else ()
+    some = [text for run, own in several for text in waited_answer(own, run.name)]
     is_shape = len(runs) == 1 and not waited
     shapes = [shapes_sentence(runs[0].header, find_shapes(rows))] if is_shape else []
     return _Answer([*waited, *some, *filter(None, shapes)], bool(waited), highest)
-
-
-def _name_waiting(runs: Sequence[Run], rows: Sequence[Sequence[ResultRow]]) -> str:
-    """The runs with rows in which ranks waited for a core; empty where all of them have some."""
-    pairs = zip(runs, rows, strict=True)
-    names = [run.name for run, own in pairs if any(has_waited(row.queued_share) for row in own)]
-    return join_words(names) if 0 < len(names) < len(runs) else ""
 
 
 def describe_busbw(curves: CurveSet) -> str:

@@ -174,7 +174,7 @@ def document(shown: ShownRun) -> doc.Document:
         *run_notes.slow_links_tables(run.header),
         doc.Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([doc.Folded("Start-up", [doc.Text(f"{start_up}.")])] if start_up else []),
-        doc.Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
+        doc.Items([*run_notes.peak_notes(rows, shown.peak)] if shown.peak else ()),
         columns,
     ]
     return doc.Document(run.name, [where, how], answer, blocks, tone=doc.BAD if is_bad else "")

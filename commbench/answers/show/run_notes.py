@@ -217,20 +217,18 @@ def run_end_text(run: Run) -> str:
     return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
 
 
-def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
+def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> Iterator[str]:
     """What the column `of peak` means, and why it may exceed 100 %."""
     shares = [share for row in rows if (share := find_peak_fraction(row, peak))]
     if not shares:
         why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
-        return [f"There is no column `of peak`{why}."]
-    texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
+        yield f"There is no column `of peak`{why}."
+        return
+    yield f"`of peak` is the {shares[0].bound} over {peak.text}."
     if _has_known_links(rows[0].header):
         from commbench.analysis.environment import peak_remark
 
-        texts += filter(None, [peak_remark(rows[0].header, peak)])
+        yield from filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):
         most = max(share.ceiling for share in shares)
-        texts.append(
-            f"Where the network itself reduces (NVLS, SHARP), up to {most:.5g} is possible."
-        )
-    return texts
+        yield f"Where the network itself reduces (NVLS, SHARP), up to {most:.5g} is possible."
