@@ -100,11 +100,11 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
 
-    def report_hang(error: RankError, reports: bool) -> None:
+    def report_hang(error: RankError) -> None:
         """Called by another thread: all ranks hang, the main thread of this one too."""
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
-        elif reports:
+        elif error.is_reporter:
             listener.hung(error)
 
     try:

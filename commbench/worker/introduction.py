@@ -26,6 +26,7 @@ from commbench.results.run_folder import create_folder
 from commbench.results.schema import IN_PROCESS
 from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask, RankContext
+from commbench.worker.watchdog.shared_folder import find_store
 
 MOST_OTHERS = 3
 """Ranks whose other variables are recorded, and hosts whose other GPUs are."""
@@ -178,9 +179,8 @@ def find_interface(backend: str, rank_context: RankContext) -> NetworkInterface:
     if backend == "gloo":
         address = _address_of_own_name()
     else:
-        host = rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
-        is_env = rank_context.init_method == "env://"
-        address = _source_address(os.environ.get("MASTER_ADDR", "") if is_env else host)
+        host, _ = find_store(rank_context) or ("", 0)
+        address = _source_address(host)
     return next((o for o in known if o.address == address), NetworkInterface(address=address))
 
 

@@ -99,10 +99,14 @@ class Errors(NamedTuple):
     exact_squares: float = 0.0
     largest: float = 0.0
     largest_ulp: float = 0.0
+    differs: float = 0.0
+    """1 where ranks have other bits than others."""
+    changes: float = 0.0
+    """1 where a call had other bits than the first."""
 
 
 SUMMED = Errors._fields.index("largest")
-"""So many fields are sums over elements; those behind them are the largest of an element."""
+"""So many fields are sums over elements; of those behind them the largest counts."""
 
 
 def add_errors(parts: Sequence[Errors]) -> Errors:
@@ -213,24 +217,22 @@ def _combine(
     """The record of all ranks."""
     first = comm.first_rank([bool(sample)])[0] or 0
     sample = comm.share_value(sample, first)
-    differs = 0
+    differs = False
     for view, found in zip(comm.views(case), seen[0], strict=False):
         ends = comm.reduce_max(torch.tensor([found, -found]), view)
         differs |= not view.rank and int(ends.sum()) != 0
-    changes = any(again != seen[0] for again in seen[1:])
-    errors = add_errors(own)
-    flags = torch.tensor([*errors[SUMMED:], float(differs), float(changes)], dtype=torch.float64)
-    largest, largest_ulp, differs, changes = comm.all_reduce_max(flags).tolist()
-    gathered = comm.gather(torch.tensor(errors[:SUMMED], dtype=torch.float64)).sum(0).tolist()
-    elements, not_finite, squares, total, exact = gathered
-    rms = sqrt(squares / exact) if exact else 0.0
+    errors = add_errors(own)._replace(differs=differs, changes=seen != [seen[0]] * len(seen))
+    of_ranks = comm.gather(torch.tensor(errors, dtype=torch.float64)).tolist()
+    every = add_errors([Errors(*each) for each in of_ranks])
+    exact = every.exact_squares
+    rms = sqrt(every.squares / exact) if exact else 0.0
     return Numerics(
-        data=source.data, seed=source.seed, elements=int(elements), not_finite=int(not_finite),
-        max_abs_error=largest, rms_relative_error=rms, max_ulp=largest_ulp,
-        sqnr_db=-20 * log10(rms) if rms else None,
-        bias=total / elements / sqrt(exact / elements) if exact else 0.0,
-        same_on_ranks=not differs if is_everywhere(case) else None, repeats=not changes,
-        sample=sample,
+        data=source.data, seed=source.seed, elements=int(every.elements),
+        not_finite=int(every.not_finite), max_abs_error=every.largest, rms_relative_error=rms,
+        max_ulp=every.largest_ulp, sqnr_db=-20 * log10(rms) if rms else None,
+        bias=every.total / every.elements / sqrt(exact / every.elements) if exact else 0.0,
+        same_on_ranks=not every.differs if is_everywhere(case) else None,
+        repeats=not every.changes, sample=sample,
     )  # fmt: skip
 
 

@@ -79,9 +79,7 @@ def _run_launch(
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
             comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
-        recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
-        if recorder:
-            recorder.close()
+        measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
         set_phase(state, rank_state.LEAVING)
 
 
@@ -148,7 +146,7 @@ def measure_cases(
     for host, found in comm.gather_values(None if own is None else (socket.gethostname(), own)):
         risen.setdefault(host, {}).update(found)  # ranks of one GPU count the same
     if sink:
-        sink.counted(risen)
+        sink.close(risen)
     return sink
 
 
