@@ -67,6 +67,8 @@ class Communicator:
         the store took on this rank; None where the ranks had joined before."""
         self.joined = 0.0
         """When it had connected (time.perf_counter)."""
+        self.state = rank_state.open_state(None, rank)
+        """What this rank does, for its watchdog."""
         self.nccl_log: NcclLog | None = None
         """Where NCCL logs how it makes the communicator, on rank 0."""
         self.plan: Plan | None = None
@@ -153,22 +155,12 @@ class Communicator:
 
     def gather_values(self, value: Any) -> list[Any]:
         """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
-        elsewhere. On the way they stay text, which only rank 0 reads."""
-        texts: list[bytes | bytearray] = [] if value is None else [json.dumps(value).encode()]
-        for child, _ in self._children:
-            size = torch.tensor(0)
-            self.control.recv([size], child, _TAG).wait()
-            if size:
-                data = bytearray(int(size))
-                self.control.recv([_as_bytes(data)], child, _TAG).wait()
-                texts.append(data)
-        joined = bytearray(b",".join(texts))
-        if self._parent is None:
-            return list(json.loads(f"[{joined.decode()}]"))
-        self.control.send([torch.tensor(len(joined))], self._parent, _TAG).wait()
-        if joined:
-            self.control.send([_as_bytes(joined)], self._parent, _TAG).wait()
-        return []
+        elsewhere. On the way they are texts of equal length, which only rank 0 reads."""
+        text = b" " if value is None else json.dumps(value).encode()
+        longest = int(self.all_reduce_max(torch.tensor(len(text))))
+        padded = self.gather(_as_bytes(bytearray(text.ljust(longest)))).numpy()
+        texts = (each.tobytes().strip() for each in padded)
+        return [json.loads(each) for each in texts if each]
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank."""
@@ -268,7 +260,7 @@ def communicator(
         comm.gpu_shared, is_refused = groups.find_shared_gpus(comm)
         if is_refused:
             comm.gpu_shared |= groups.share_gpus(rank_context, groups.nccl_version())
-        comm.nccl_log, comm.plan = log, plan
+        comm.nccl_log, comm.plan, comm.state = log, plan, watchdog.state
         began = time.perf_counter()
         with groups.lazy_gloo():
             comm.group_views = groups.make_groups(plan, comm.rank, comm.group, timeout)

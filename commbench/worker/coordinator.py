@@ -30,7 +30,7 @@ from commbench.worker.scheduler import Outcome, Scheduler
 from commbench.worker.verify import PERIOD, CheckResult, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import longest_check_s, longest_iteration_s
-from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
+from commbench.worker.watchdog.rank_state import set_phase
 
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
@@ -43,13 +43,11 @@ CALLS_OF_AN_ESTIMATE = 2
 class CaseRunner:
     """Runs the cases on one rank; every rank notes in its state what it does."""
 
-    def __init__(
-        self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
-    ) -> None:
+    def __init__(self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer) -> None:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
-        self._state, self._device = state, comm.device
+        self._state, self._device = comm.state, comm.device
         self._counters = CpuCounters()
-        self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
+        self._overlaps = overlap.Overlaps(comm, timer, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checks: dict[int, int] = {}
         """How many calls of each case were checked."""
@@ -159,9 +157,7 @@ class CaseRunner:
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         call = self._iterations(case, pieces)[0]
         source = numerics.Source(self._plan.data, case.dtype, self._plan.seed, 0)
-        return numerics.measure_case(
-            case, pieces[0], call, self._comm, self._timer, self._state, source
-        )
+        return numerics.measure_case(case, pieces[0], call, self._comm, self._timer, source)
 
     def _time_more(self, case: Case, pieces: Pieces) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.

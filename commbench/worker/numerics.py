@@ -25,7 +25,6 @@ from commbench.results.records import Numerics
 from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.watchdog.rank_state import StateBuffer
 
 CHUNK = 1 << 14
 MOST_CHUNKS = 256
@@ -183,7 +182,7 @@ def take_sample(case: Case, buffers: Buffers) -> str:
 
 def measure_case(
     case: Case, parts: GroupBuffers, call: measure.Call, comm: Communicator, timer: measure.Timer,
-    state: StateBuffer, source: Source,
+    source: Source,
 ) -> Numerics:  # fmt: skip
     """What the numbers of a case are; all ranks take part, and the record is that of all on rank 0.
     `parts` are the buffers of this rank's groups, which `call` uses."""
@@ -202,7 +201,7 @@ def measure_case(
     sample = next(filter(None, (take_sample(*part) for part in parts)), "")
     codec: list[measure.Call] = [b.compressed.compute for _, b in parts if b.compressed]
     is_compressed = case.call_form.compression is not None
-    times = _time_codec(codec, comm, timer, state) if is_compressed else ()
+    times = _time_codec(codec, comm, timer) if is_compressed else ()
     return _combine(case, found, seen, sample, comm, source)._replace(codec_s=times)
 
 
@@ -237,7 +236,7 @@ def _combine(
 
 
 def _time_codec(
-    codec: list[measure.Call], comm: Communicator, timer: measure.Timer, state: StateBuffer
+    codec: list[measure.Call], comm: Communicator, timer: measure.Timer
 ) -> tuple[float, ...]:
     """Seconds until all ranks have done the work of a compressed call, without communication, all
     at once; on rank 0. A rank without such work waits.
@@ -250,7 +249,7 @@ def _time_codec(
     def run(times: int, call: measure.Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
-        return measure.time_calls(timer, call, times, state)
+        return measure.time_calls(timer, call, times, comm.state)
 
     idle = run(measure.ALIGNER_ITERATIONS, timer.aligner)
     idle_ns = comm.all_reduce_max(idle).median()
