@@ -27,6 +27,7 @@ from commbench import errors
 from commbench.errors import CommbenchError, UnavailableError, reason_of
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
+from commbench.plan.groups import format_group
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan, longest_join_s
 from commbench.worker import groups
@@ -74,13 +75,14 @@ class Communicator:
         self.plan: Plan | None = None
         """What is measured; None where that has no groups."""
         self.group_views: GroupViews = {}
-        """Of each dimension of groups, and of each group alone, those that this rank is in."""
+        """Of each dimension of groups, those that this rank is in."""
 
     def views(self, case: Case) -> tuple[GroupView, ...]:
         """The groups of a case that this rank is in: one, none, or several that overlap."""
         if not case.group:
             return (GroupView(self.group, self.rank, range(self.ranks), self.global_ranks),)
-        return self.group_views.get((case.group, case.group_ranks), ())
+        views, alone = self.group_views.get(case.group, ()), case.group_ranks
+        return tuple(view for view in views if not alone or format_group(view.ranks) == alone)
 
     def all_groups(self, case: Case) -> Sequence[Sequence[int]]:
         """The global ranks of each group of a case's dimension."""

@@ -190,17 +190,16 @@ def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe
         return ()
     pairs = list(zip(leaders, leaders[1:] + leaders[:1], strict=True))
     odd = len(pairs) % 2  # the last of an odd number shares a rank with both neighbours
-    own = torch.tensor([-1.0, -1.0, 0.0], dtype=torch.float64)
+    own: LinkProbe | None = None
     for disjoint in (pairs[: len(pairs) - odd : 2], pairs[1::2], pairs[-1:] if odd else []):
         dist.barrier(group=comm.group)
         for sender, receiver in disjoint:
             if comm.rank == sender:
                 seconds = _exchange(comm, receiver, dist.send, dist.recv)
-                own = torch.tensor([sender, receiver, seconds], dtype=torch.float64)
+                own = LinkProbe(sender, receiver, PROBE_BYTES, round(seconds, 9))
             elif comm.rank == receiver:
                 _exchange(comm, sender, dist.recv, dist.send)
-    found = [(int(a), int(b), seconds) for a, b, seconds in comm.gather(own).tolist() if a >= 0]
-    return tuple(LinkProbe(a, b, PROBE_BYTES, round(seconds, 9)) for a, b, seconds in found)
+    return tuple(LinkProbe(*found) for found in comm.gather_values(own))
 
 
 def _exchange(
