@@ -136,9 +136,9 @@ class Arena:
         """By the dimension of groups."""
         self._own: dict[tuple[int, int], Any] = {}
         """The user's objects that make own calls, by case and group."""
-        self._space: torch.Tensor | None = None
-        own_sizes = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
-        self._space_bytes = max(own_sizes, default=0) + SPACE_RESERVE
+        self._space = torch.empty(0, dtype=torch.uint8)
+        """The memory of compressed data, which all compressed calls share."""
+        spaces = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         groups: dict[str, dict[Any, None]] = {}
         for case in cases:
@@ -156,6 +156,9 @@ class Arena:
                 # A rank in none of the groups registers nothing.
                 used = kind if own else DEFAULT_MEMORY
                 self._memories[kind] = self._allocate(used, size + ALIGNMENT, own)
+            if space := max(spaces, default=0):
+                size, device = space + SPACE_RESERVE, comm.device.torch_device
+                self._space = torch.empty(size, dtype=torch.uint8, device=device)
         except BaseException:
             self.release()
             raise
@@ -175,7 +178,7 @@ class Arena:
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
         self.release_spare()
-        self._space = None
+        self._space = torch.empty(0, dtype=torch.uint8)
         while self._own:
             if close := getattr(self._own.popitem()[1], "close", None):
                 close()
@@ -252,17 +255,8 @@ class Arena:
         if case.call:
             return buffers._replace(own=self._bind(case, view, begin, buffers))
         if case.call_form.compression:
-            made = make_compressed(case, buffers, self._space_for(case))
-            return buffers._replace(compressed=made)
+            return buffers._replace(compressed=make_compressed(case, buffers, self._space))
         return buffers._replace(steps=make_steps(steps, buffers)) if steps else buffers
-
-    def _space_for(self, case: Case) -> torch.Tensor:
-        """The memory of compressed data, which all compressed calls share."""
-        if self._space is None:
-            device = self._comm.device.torch_device
-            self._space = torch.empty(self._space_bytes, dtype=torch.uint8, device=device)
-        assert case.space_bytes <= self._space_bytes
-        return self._space
 
     def _bind(self, case: Case, view: GroupView, begin: int, buffers: Buffers) -> BoundCall:
         """The user's own call of a case with these buffers, in the memory from byte `begin`."""

@@ -90,9 +90,9 @@ class Communicator:
         return groups or (self.global_ranks,)
 
     def own_groups(self) -> list[Any]:
-        """The process groups that were made and that this rank is in."""
-        found = {id(v.group): v.group for each in self.group_views.values() for v in each}
-        return [group for group in found.values() if group is not self.group]
+        """The process groups that this rank is in, that of all ranks first."""
+        made = (view.group for views in self.group_views.values() for view in views)
+        return list(dict.fromkeys([self.group, *made]))
 
     def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The tensor of rank `source`, on every rank."""
@@ -371,7 +371,7 @@ def connect(comm: Communicator) -> None:
 
     Raises whatever torch raises.
     """
-    for group in [comm.group, *(comm.own_groups() if comm.device.is_async else [])]:
+    for group in comm.own_groups() if comm.device.is_async else [comm.group]:
         groups.call_first(group, comm.device)
 
 
@@ -382,7 +382,7 @@ def _abort(comm: Communicator) -> None:
     if not comm.device.is_async:
         return
     comm.device.release_graphs()
-    for group in (comm.group, *comm.own_groups()):
+    for group in comm.own_groups():
         backend = group._get_backend(comm.device.torch_device)
         if hasattr(backend, "abort"):
             backend.abort()
