@@ -46,7 +46,7 @@ def main() -> None:
                 world_size=rank_context.world_size)  # fmt: skip
     apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
-        watching(plan, rank_context, lambda error, _: sys.exit(error.message)) as watchdog,
+        watching(plan, rank_context, lambda error: sys.exit(error.message)) as watchdog,
         communicator(plan, rank_context, watchdog) as comm,
     ):
         cases = plan.cases()

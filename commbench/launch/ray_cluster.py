@@ -81,8 +81,8 @@ class RankActor:
         if not context.rank:
             sys.stderr = _Relay(reports)
 
-        def report(error: RankError, is_reporter: bool) -> None:
-            if is_reporter:
+        def report(error: RankError) -> None:
+            if error.is_reporter:
                 reports.put(errors.to_wire(error))
 
         try:

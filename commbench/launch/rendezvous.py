@@ -36,8 +36,6 @@ MISSING_HINT = (
 )
 REFUSAL = "refusal"
 """Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
-DECIDED = "decided"
-"""Key of a counter: whether it has said so. Adding 0 reads it, in all versions of torch."""
 
 
 class SingleRendezvous(elastic.RendezvousHandler):
@@ -136,11 +134,11 @@ class TcpStoreRendezvous(SingleRendezvous):
                 nodes = f"node{'s' * (len(missing) > 1)} {names}"
                 within = f"within {self._timeout_s:g} s to {self._endpoint}"
                 refusal = f"{nodes} of {self._count} did not connect {within}"
-                _decide(store, refusal)
+                store.set(REFUSAL, refusal)
                 time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
                 raise UnavailableError(refusal, MISSING_HINT)
             time.sleep(POLL_S)
-        _decide(store, "")
+        store.set(REFUSAL, "")
         return store
 
     def _try_port(self) -> None:
@@ -176,7 +174,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                 store = self._open_store(left)
                 if store.add(f"{JOINED}{self._rank}", 1) == 1:  # not again after a lost connection
                     store.add(NUMBER_JOINED, 1)
-                while not store.add(DECIDED, 0):
+                while not store.check([REFUSAL]):
                     if time.monotonic() > deadline:
                         raise self._unreachable("node 0 does not answer")
                     time.sleep(max(POLL_S, self._count / CHECKS_PER_S))
@@ -214,11 +212,6 @@ def _os_error_text(error: OSError) -> str:
     own."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or first_line(error)
-
-
-def _decide(store: Any, refusal: str) -> None:
-    store.set(REFUSAL, refusal)
-    store.add(DECIDED, 1)
 
 
 def register(handler: type[SingleRendezvous]) -> str:

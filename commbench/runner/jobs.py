@@ -29,7 +29,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.runner.option import require_label, value_text
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
-from commbench.validation import require_within
+from commbench.validation import choose, require_within
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
 
@@ -281,8 +281,7 @@ class KubernetesOptions(JobOptions):
 
     def __post_init__(self) -> None:
         JobOptions.__post_init__(self)
-        if self.kind not in KINDS:
-            raise name_error("kind", self.kind, list(KINDS))
+        choose("kind", self.kind, KINDS)
         require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
         words = "use small letters, digits and '-'"
         rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"

@@ -59,16 +59,15 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         errors.ignore_interruptions()
         # The journal of a run that is resumed stays as it was if no rank wrote to it.
         if planned.is_reporter:
-            is_recorded = bool(planned.progress)
+            elapsed_s = time.monotonic() - started
+            is_as_before = bool(planned.progress) and _size_bytes(folder / JOURNAL) <= journal_bytes
+            is_recorded = is_as_before or _record_failure(folder, error, elapsed_s, listener)
             is_refused = isinstance(error, (errors.UsageError, errors.UnavailableError))
-            if not is_recorded or _size_bytes(folder / JOURNAL) > journal_bytes:
-                is_refused = False
-                is_recorded = _record_failure(folder, error, time.monotonic() - started, listener)
             resume = f"`{resume_command(folder)}{' --history' * planned.options.history}`"
             if isinstance(error, errors.Interrupted):
                 hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
                 error.texts = error.texts[0], hint
-            elif is_recorded and not is_refused:
+            elif is_recorded and not (is_as_before and is_refused):
                 then = f"{resume} continues the run."
                 if CALL_RAISED.search(error.message):
                     then = "Mend the call, and start a new run: --resume needs the same code."
@@ -100,11 +99,11 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
 
-    def report_hang(error: RankError, reports: bool) -> None:
+    def report_hang(error: RankError) -> None:
         """Called by another thread: all ranks hang, the main thread of this one too."""
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
-        elif reports:
+        elif error.is_reporter:
             listener.hung(error)
 
     try:

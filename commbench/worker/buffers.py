@@ -136,9 +136,9 @@ class Arena:
         """By the dimension of groups."""
         self._own: dict[tuple[int, int], Any] = {}
         """The user's objects that make own calls, by case and group."""
-        self._space: torch.Tensor | None = None
-        own_sizes = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
-        self._space_bytes = max(own_sizes, default=0) + SPACE_RESERVE
+        self._space = torch.empty(0, dtype=torch.uint8)
+        """The memory of compressed data, which all compressed calls share."""
+        spaces = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         groups: dict[str, dict[Any, None]] = {}
         for case in cases:
@@ -156,6 +156,9 @@ class Arena:
                 # A rank in none of the groups registers nothing.
                 used = kind if own else DEFAULT_MEMORY
                 self._memories[kind] = self._allocate(used, size + ALIGNMENT, own)
+            if space := max(spaces, default=0):
+                size, device = space + SPACE_RESERVE, comm.device.torch_device
+                self._space = torch.empty(size, dtype=torch.uint8, device=device)
         except BaseException:
             self.release()
             raise
@@ -175,7 +178,7 @@ class Arena:
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
         self.release_spare()
-        self._space = None
+        self._space = torch.empty(0, dtype=torch.uint8)
         while self._own:
             if close := getattr(self._own.popitem()[1], "close", None):
                 close()
@@ -252,17 +255,8 @@ class Arena:
         if case.call:
             return buffers._replace(own=self._bind(case, view, begin, buffers))
         if case.call_form.compression:
-            made = make_compressed(case, buffers, self._space_for(case))
-            return buffers._replace(compressed=made)
+            return buffers._replace(compressed=make_compressed(case, buffers, self._space))
         return buffers._replace(steps=make_steps(steps, buffers)) if steps else buffers
-
-    def _space_for(self, case: Case) -> torch.Tensor:
-        """The memory of compressed data, which all compressed calls share."""
-        if self._space is None:
-            device = self._comm.device.torch_device
-            self._space = torch.empty(self._space_bytes, dtype=torch.uint8, device=device)
-        assert case.space_bytes <= self._space_bytes
-        return self._space
 
     def _bind(self, case: Case, view: GroupView, begin: int, buffers: Buffers) -> BoundCall:
         """The user's own call of a case with these buffers, in the memory from byte `begin`."""
@@ -271,8 +265,7 @@ class Arena:
             self._own[key] = set_up(case, view, self._comm.device)
         memory, end = self._memories[case.memory].tensor, begin
         guards = []
-        starts = self._starts(case, view.rank, *case.buffer_bytes(view.rank), ALIGNMENT)
-        own = sorted(zip(starts, case.buffer_bytes(view.rank), strict=True))
+        own = sorted(self._spans(case, view.rank, ALIGNMENT))
         last = max(start + size for start, size in own) + _guard_bytes(case)
         for start, size in [*own, (_align(last, ALIGNMENT), 0)]:
             guards.append(memory[end : max(end, begin + start)])
@@ -285,11 +278,9 @@ class Arena:
         """The buffers of one tensor, in the memory from byte `begin`."""
         rank, ranks = view.rank, len(view.ranks)
         index = self._comm.device.torch_device.index
-        send_bytes, receive_bytes = case.buffer_bytes(rank)
         send_counts, receive_counts = case.block_counts(rank)
-        send_start, receive_start = self._starts(case, rank, send_bytes, receive_bytes, alignment)
-        send = self._view(case, begin + send_start, send_bytes)
-        receive = self._view(case, begin + receive_start, receive_bytes)
+        spans = self._spans(case, rank, alignment)
+        send, receive = (self._view(case, begin + start, size) for start, size in spans)
         return Buffers(
             send=send,
             receive=receive,
@@ -344,15 +335,14 @@ class Arena:
         copy_in, copy_out = make_copies(case, parts, flat)
         return buffers._replace(flat=flat, copy_in=copy_in, copy_out=copy_out)
 
-    def _starts(
-        self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int
-    ) -> tuple[int, int]:
-        guard = _guard_bytes(case)
-        if case.placement != IN_PLACE:
-            return guard, 2 * guard + _align(send_bytes, alignment)
-        own_block = rank * case.block_bytes
-        is_part = 0 < send_bytes < receive_bytes, 0 < receive_bytes < send_bytes
-        return guard + is_part[0] * own_block, guard + is_part[1] * own_block
+    def _spans(self, case: Case, rank: int, alignment: int) -> list[tuple[int, int]]:
+        """Where the send and the receive buffer begin, and their bytes."""
+        sizes, guard = case.buffer_bytes(rank), _guard_bytes(case)
+        begins = [guard, 2 * guard + _align(sizes[0], alignment)]
+        if case.placement == IN_PLACE:  # the smaller one is this rank's block of the other
+            own_block = guard + rank * case.block_bytes
+            begins = [own_block if 0 < size < max(sizes) else guard for size in sizes]
+        return [*zip(begins, sizes, strict=True)]
 
     def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
         memory = self._memories[case.memory].tensor

@@ -27,6 +27,7 @@ from commbench import errors
 from commbench.errors import CommbenchError, UnavailableError, reason_of
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
+from commbench.plan.groups import format_group
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan, longest_join_s
 from commbench.worker import groups
@@ -67,18 +68,21 @@ class Communicator:
         the store took on this rank; None where the ranks had joined before."""
         self.joined = 0.0
         """When it had connected (time.perf_counter)."""
+        self.state = rank_state.open_state(None, rank)
+        """What this rank does, for its watchdog."""
         self.nccl_log: NcclLog | None = None
         """Where NCCL logs how it makes the communicator, on rank 0."""
         self.plan: Plan | None = None
         """What is measured; None where that has no groups."""
         self.group_views: GroupViews = {}
-        """Of each dimension of groups, and of each group alone, those that this rank is in."""
+        """Of each dimension of groups, those that this rank is in."""
 
     def views(self, case: Case) -> tuple[GroupView, ...]:
         """The groups of a case that this rank is in: one, none, or several that overlap."""
         if not case.group:
             return (GroupView(self.group, self.rank, range(self.ranks), self.global_ranks),)
-        return self.group_views.get((case.group, case.group_ranks), ())
+        views, alone = self.group_views.get(case.group, ()), case.group_ranks
+        return tuple(view for view in views if not alone or format_group(view.ranks) == alone)
 
     def all_groups(self, case: Case) -> Sequence[Sequence[int]]:
         """The global ranks of each group of a case's dimension."""
@@ -86,9 +90,9 @@ class Communicator:
         return groups or (self.global_ranks,)
 
     def own_groups(self) -> list[Any]:
-        """The process groups that were made and that this rank is in."""
-        found = {id(v.group): v.group for each in self.group_views.values() for v in each}
-        return [group for group in found.values() if group is not self.group]
+        """The process groups that this rank is in, that of all ranks first."""
+        made = (view.group for views in self.group_views.values() for view in views)
+        return list(dict.fromkeys([self.group, *made]))
 
     def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The tensor of rank `source`, on every rank."""
@@ -153,22 +157,12 @@ class Communicator:
 
     def gather_values(self, value: Any) -> list[Any]:
         """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
-        elsewhere. On the way they stay text, which only rank 0 reads."""
-        texts: list[bytes | bytearray] = [] if value is None else [json.dumps(value).encode()]
-        for child, _ in self._children:
-            size = torch.tensor(0)
-            self.control.recv([size], child, _TAG).wait()
-            if size:
-                data = bytearray(int(size))
-                self.control.recv([_as_bytes(data)], child, _TAG).wait()
-                texts.append(data)
-        joined = bytearray(b",".join(texts))
-        if self._parent is None:
-            return list(json.loads(f"[{joined.decode()}]"))
-        self.control.send([torch.tensor(len(joined))], self._parent, _TAG).wait()
-        if joined:
-            self.control.send([_as_bytes(joined)], self._parent, _TAG).wait()
-        return []
+        elsewhere. On the way they are texts of equal length, which only rank 0 reads."""
+        text = b" " if value is None else json.dumps(value).encode()
+        longest = int(self.all_reduce_max(torch.tensor(len(text))))
+        padded = self.gather(_as_bytes(bytearray(text.ljust(longest)))).numpy()
+        texts = (each.tobytes().strip() for each in padded)
+        return [json.loads(each) for each in texts if each]
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank."""
@@ -268,7 +262,7 @@ def communicator(
         comm.gpu_shared, is_refused = groups.find_shared_gpus(comm)
         if is_refused:
             comm.gpu_shared |= groups.share_gpus(rank_context, groups.nccl_version())
-        comm.nccl_log, comm.plan = log, plan
+        comm.nccl_log, comm.plan, comm.state = log, plan, watchdog.state
         began = time.perf_counter()
         with groups.lazy_gloo():
             comm.group_views = groups.make_groups(plan, comm.rank, comm.group, timeout)
@@ -377,7 +371,7 @@ def connect(comm: Communicator) -> None:
 
     Raises whatever torch raises.
     """
-    for group in [comm.group, *(comm.own_groups() if comm.device.is_async else [])]:
+    for group in comm.own_groups() if comm.device.is_async else [comm.group]:
         groups.call_first(group, comm.device)
 
 
@@ -388,7 +382,7 @@ def _abort(comm: Communicator) -> None:
     if not comm.device.is_async:
         return
     comm.device.release_graphs()
-    for group in (comm.group, *comm.own_groups()):
+    for group in comm.own_groups():
         backend = group._get_backend(comm.device.torch_device)
         if hasattr(backend, "abort"):
             backend.abort()

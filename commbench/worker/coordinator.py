@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
-from typing import Any
 
 import torch
 
-from commbench.host.cpu import UNKNOWN, CpuCounters
+from commbench.host.cpu import CpuCounters
 from commbench.plan.case import Case
 from commbench.plan.dimensions import GRAPH
 from commbench.plan.operations import OPERATIONS
@@ -31,7 +30,7 @@ from commbench.worker.scheduler import Outcome, Scheduler
 from commbench.worker.verify import PERIOD, CheckResult, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import longest_check_s, longest_iteration_s
-from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
+from commbench.worker.watchdog.rank_state import set_phase
 
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
@@ -44,13 +43,11 @@ CALLS_OF_AN_ESTIMATE = 2
 class CaseRunner:
     """Runs the cases on one rank; every rank notes in its state what it does."""
 
-    def __init__(
-        self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
-    ) -> None:
+    def __init__(self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer) -> None:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
-        self._state, self._device = state, comm.device
+        self._state, self._device = comm.state, comm.device
         self._counters = CpuCounters()
-        self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
+        self._overlaps = overlap.Overlaps(comm, timer, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checks: dict[int, int] = {}
         """How many calls of each case were checked."""
@@ -58,8 +55,6 @@ class CaseRunner:
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
         """The lowest rate of a check so far, in bytes per second; 0 before the first."""
-        self._group_bytes: int | None = None
-        """The memory of one of the process groups that the last batch made on this rank."""
         self._graphs: dict[tuple[int, ...], list[Call]] = {}
         """What replays the graphs of a case with so many calls, in these groups: its buffers never
         move."""
@@ -69,17 +64,14 @@ class CaseRunner:
     def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
         """Measure the cases. Rank 0 has the scheduler."""
         probe = HostSpeedProbe() if scheduler else None
-        host_speed: dict[str, Any] = {}
         try:
             while True:
                 self._state[rank_state.STEP] += 1
                 set_phase(self._state, rank_state.WAITING)
-                command = Command(sampling.END)
-                if scheduler and probe:
-                    following = scheduler.next() or command
-                    is_timed = following.what == sampling.MEASURE
-                    host_speed = probe.measure_if_due() if is_timed else {}
-                    command = following._replace(sent_ns=time.perf_counter_ns())
+                command = (scheduler and scheduler.next()) or Command(sampling.END)
+                is_timed = command.what == sampling.MEASURE
+                host_speed = probe.measure_if_due() if probe and is_timed else {}
+                command = command._replace(sent_ns=time.perf_counter_ns())
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
                 if command.what == sampling.END:
                     return
@@ -165,9 +157,7 @@ class CaseRunner:
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         call = self._iterations(case, pieces)[0]
         source = numerics.Source(self._plan.data, case.dtype, self._plan.seed, 0)
-        return numerics.measure_case(
-            case, pieces[0], call, self._comm, self._timer, self._state, source
-        )
+        return numerics.measure_case(case, pieces[0], call, self._comm, self._timer, source)
 
     def _time_more(self, case: Case, pieces: Pieces) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
@@ -236,13 +226,7 @@ class CaseRunner:
         groups, views = self._plan.groups_of(case) if case.group else (), self._comm.views(case)
         parts = command.calls * case.parts
         batch = reduce_batch(samples, self._comm, parts, base_ns, views, groups)
-        if case.part:
-            return self._overlaps.add_ends(batch, case)
-        if not case.uses_new_group:
-            return batch
-        own = UNKNOWN if self._group_bytes is None else self._group_bytes
-        most = int(self._comm.reduce_max(torch.tensor(own)))
-        return batch._replace(group_bytes=None if most == UNKNOWN else most)
+        return self._overlaps.add_ends(batch, case) if case.part else batch
 
     def _fill(self, case: Case, pieces: Pieces) -> None:
         """Fill the buffers with test data."""
@@ -264,10 +248,9 @@ class CaseRunner:
         before = held_bytes(made, self._device, is_without=True)
         samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
         after = held_bytes(made, self._device, is_without=False)
-        self._group_bytes = None
-        if before is not None and after is not None:
-            self._group_bytes = max(0, after - before) // sum(map(len, made))
-        return samples
+        if before is None or after is None:
+            return samples
+        return samples._replace(group_bytes=max(0, after - before) // sum(map(len, made)))
 
     def _is_by_host(self, case: Case) -> bool:
         """Whether the host's clock times a case also on a device: its calls run on the host, wait
@@ -315,9 +298,9 @@ def combine_checks(comm: Communicator, own: CheckResult) -> CheckResult:
         return found
     counts = comm.gather(torch.tensor([own.wrong or 0])).flatten().tolist()
     ranks = [rank for rank, count in enumerate(counts) if count]
-    first = own.first._replace(rank=comm.rank)._asdict() if own.first else None
-    call, shared = comm.share_value([own.first_call, first], comm.ranks - wrong_first)
+    lowest = comm.ranks - wrong_first
+    call, first = comm.share_value((own.first_call, own.first), lowest)
     return found._replace(
-        wrong=sum(counts), first=WrongElement(**shared), first_call=call,
+        wrong=sum(counts), first=WrongElement(*first)._replace(rank=lowest), first_call=call,
         wrong_ranks=(*ranks,), wrong_elements=tuple(counts[rank] for rank in ranks),
     )  # fmt: skip

@@ -8,10 +8,11 @@ import faulthandler
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from commbench.errors import CommbenchError, RankError, handle_interruptions
+from commbench.errors import CommbenchError, handle_interruptions
 from commbench.plan.case import FINISHED, Case
 from commbench.plan.plan import Plan
 from commbench.results.schema import RunHeader
@@ -114,11 +115,8 @@ def worker_main(worker_args: WorkerArgs) -> None:
         stack = stack_path(scratch_dir, rank).open("w")
         faulthandler.enable(stack, all_threads=False)
 
-    def report(error: RankError, is_reporter: bool) -> None:  # noqa: ARG001 - the launcher reads one
-        record_error(scratch_dir, rank, error)
-
     try:
-        run_rank(worker_args.tasks, rank_context, report)
+        run_rank(worker_args.tasks, rank_context, partial(record_error, scratch_dir, rank))
     except CommbenchError as error:
         record_error(scratch_dir, rank, error)
         sys.exit(error.exit_code)

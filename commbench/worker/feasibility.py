@@ -28,7 +28,7 @@ from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.groups import NcclLog, find_reset, may_log, uses_nccl
 from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog import hangs, rank_state
-from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer, set_phase
+from commbench.worker.watchdog.rank_state import CASE, ITERATION, set_phase
 
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
@@ -48,7 +48,7 @@ _UNKNOWN = (1 << 63) - 1
 Cases: TypeAlias = tuple[Case, ...]
 
 
-def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Cases:
+def mark_unsupported(cases: Cases, comm: Communicator) -> Cases:
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
     A trial moves one element per block; it also makes the connections. Raises RankError where only
@@ -59,12 +59,12 @@ def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Ca
         if case.status == READY and not case.call:
             together = case.concurrency and groups.TOGETHER
             trials.setdefault(_kind(case), case._replace(concurrency=together, group_ranks=""))
-    agreed = _refusals(trials, lambda trial: _try_once(trial, comm), comm, state)
+    agreed = _refusals(trials, lambda trial: _try_once(trial, comm), comm)
     ready = [case for case in cases if case.status == READY]
     return _mark(cases, UNSUPPORTED, {case.index: agreed.get(_kind(case), "") for case in ready})
 
 
-def set_up_calls(cases: Cases, comm: Communicator, arena: Arena, state: StateBuffer) -> Cases:
+def set_up_calls(cases: Cases, comm: Communicator, arena: Arena) -> Cases:
     """The cases; the user's own calls are set up, each for its size. Those that cannot do it, as
     NotImplementedError says, are marked unsupported, on all ranks alike."""
 
@@ -76,16 +76,16 @@ def set_up_calls(cases: Cases, comm: Communicator, arena: Arena, state: StateBuf
         return ""
 
     own = {case.name: case for case in cases if case.status == READY and case.call}
-    agreed = _refusals(own, set_up, comm, state)
+    agreed = _refusals(own, set_up, comm)
     return _mark(cases, UNSUPPORTED, {own[name].index: why for name, why in agreed.items()})
 
 
 def _refusals(
-    trials: Mapping[str, Case], run: Callable[[Case], str], comm: Communicator, state: StateBuffer
+    trials: Mapping[str, Case], run: Callable[[Case], str], comm: Communicator
 ) -> dict[str, str]:
     """Why each of these trials is refused, as `run` says on the lowest rank that refuses it, on all
     ranks alike; empty where none does. Raises RankError where another rank has accepted it."""
-    reasons, has_accepted = {}, []
+    reasons, has_accepted, state = {}, [], comm.state
     for title, trial in trials.items():
         state[ITERATION], state[CASE] = state[ITERATION] + 1, trial.index
         reasons[title] = run(trial)
@@ -201,7 +201,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def learn_selections(
-    task: LaunchTask, cases: Sequence[Case], comm: Communicator, arena: Arena, state: StateBuffer
+    task: LaunchTask, cases: Sequence[Case], comm: Communicator, arena: Arena
 ) -> dict[str, Any]:
     """Call each kind and size of case once, and read NCCL's log of it: a fact for the run's
     environment, on rank 0; empty elsewhere, and where nothing may be logged. All ranks call this.
@@ -223,7 +223,7 @@ def learn_selections(
         try:
             for case in _calls_to_make(cases):
                 expected_s = hangs.longest_check_s(case.size_bytes * case.parts)
-                set_phase(state, rank_state.CHECKING, case.index, expected_s=expected_s)
+                set_phase(comm.state, rank_state.CHECKING, case.index, expected_s=expected_s)
                 if log:
                     log.read_more()  # of earlier calls
                 for own, buffers in arena.of_groups(case):

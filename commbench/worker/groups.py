@@ -27,7 +27,6 @@ from commbench.errors import UnavailableError
 from commbench.host.environment import nccl_settings
 from commbench.output.console import print_status
 from commbench.plan import backends
-from commbench.plan.groups import format_group
 from commbench.plan.plan import Plan
 from commbench.worker.device import Device
 from commbench.worker.entrypoint import RankContext
@@ -54,8 +53,8 @@ class GroupView(NamedTuple):
     """The number of the group among those of its dimension."""
 
 
-GroupViews: TypeAlias = dict[tuple[str, str], tuple[GroupView, ...]]
-"""By the dimension and the group that is alone, as in a Case, the groups that a rank is in."""
+GroupViews: TypeAlias = dict[str, list[GroupView]]
+"""By dimension, the groups that a rank is in."""
 
 
 def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> GroupViews:
@@ -66,9 +65,10 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
     """
     views: GroupViews = {}
     for name, groups in plan.group_sets:
-        several = [(number, ranks) for number, ranks in enumerate(groups) if len(ranks) > 1]
-        own = []
-        for number, ranks in several if name else ():
+        own = views.setdefault(name, [])
+        for number, ranks in enumerate(groups) if name else ():
+            if len(ranks) < 2:
+                continue
             group = default
             if len(ranks) < plan.world_size:
                 options = make_nccl_options(plan, timeout)
@@ -76,10 +76,7 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
                     ranks, timeout=timeout, pg_options=options, group_desc=f"commbench_{name}"
                 )
             if rank in ranks:
-                view = GroupView(group, ranks.index(rank), ranks, ranks, number)
-                own.append(view)
-                views[name, format_group(ranks)] = (view,)
-        views[name, ""] = tuple(own)
+                own.append(GroupView(group, ranks.index(rank), ranks, ranks, number))
     return views
 
 

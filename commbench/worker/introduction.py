@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import __version__, errors, units, validation
@@ -26,6 +27,7 @@ from commbench.results.run_folder import create_folder
 from commbench.results.schema import IN_PROCESS
 from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask, RankContext
+from commbench.worker.watchdog.shared_folder import find_store
 
 MOST_OTHERS = 3
 """Ranks whose other variables are recorded, and hosts whose other GPUs are."""
@@ -72,16 +74,10 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     info = _own_info(task.plan, rank_context, comm)
     hint = SAME_CALL if rank_context.launcher == IN_PROCESS else SAME_COMMAND
     _require_same_plan(task, info, comm, hint)
-    ranks: tuple[RankInfo, ...] = ()
-
-    def decide(infos: list[dict[str, Any]]) -> str:
-        nonlocal ranks
-        if not task.folder_exists:
-            create_folder(task.folder)
-        ranks = tuple(validation.build(RankInfo, each) for each in infos)
-        return str(task.folder)
-
-    folder = comm.agree(info._asdict(), decide)
+    make_folder = Path if task.folder_exists else create_folder
+    folder = comm.agree(None, lambda _: str(make_folder(task.folder)))
+    infos = comm.gather_values(info._asdict())
+    ranks = tuple(validation.build(RankInfo, each) for each in infos)
     own = [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
     boots, hosts, of_variables, of_gpus = comm.first_alike(own)
     comm.shares_clock = bool(boot_id()) and not boots.any()
@@ -178,9 +174,8 @@ def find_interface(backend: str, rank_context: RankContext) -> NetworkInterface:
     if backend == "gloo":
         address = _address_of_own_name()
     else:
-        host = rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
-        is_env = rank_context.init_method == "env://"
-        address = _source_address(os.environ.get("MASTER_ADDR", "") if is_env else host)
+        host, _ = find_store(rank_context) or ("", 0)
+        address = _source_address(host)
     return next((o for o in known if o.address == address), NetworkInterface(address=address))
 
 

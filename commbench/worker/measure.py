@@ -208,6 +208,8 @@ class LocalSamples(NamedTuple):
     of iterations that came late to the device (Timer.late); None on a CPU."""
     state: gpus.GpuState | None = None
     """Of the device, when the last iteration had been queued; None where that is unknown."""
+    group_bytes: int = cpu.UNKNOWN
+    """The memory of one of the process groups that the batch made."""
 
 
 def no_samples(iterations: int, is_async: bool) -> LocalSamples:

@@ -25,7 +25,6 @@ from commbench.results.records import Numerics
 from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.watchdog.rank_state import StateBuffer
 
 CHUNK = 1 << 14
 MOST_CHUNKS = 256
@@ -99,10 +98,14 @@ class Errors(NamedTuple):
     exact_squares: float = 0.0
     largest: float = 0.0
     largest_ulp: float = 0.0
+    differs: float = 0.0
+    """1 where ranks have other bits than others."""
+    changes: float = 0.0
+    """1 where a call had other bits than the first."""
 
 
 SUMMED = Errors._fields.index("largest")
-"""So many fields are sums over elements; those behind them are the largest of an element."""
+"""So many fields are sums over elements; of those behind them the largest counts."""
 
 
 def add_errors(parts: Sequence[Errors]) -> Errors:
@@ -179,7 +182,7 @@ def take_sample(case: Case, buffers: Buffers) -> str:
 
 def measure_case(
     case: Case, parts: GroupBuffers, call: measure.Call, comm: Communicator, timer: measure.Timer,
-    state: StateBuffer, source: Source,
+    source: Source,
 ) -> Numerics:  # fmt: skip
     """What the numbers of a case are; all ranks take part, and the record is that of all on rank 0.
     `parts` are the buffers of this rank's groups, which `call` uses."""
@@ -198,7 +201,7 @@ def measure_case(
     sample = next(filter(None, (take_sample(*part) for part in parts)), "")
     codec: list[measure.Call] = [b.compressed.compute for _, b in parts if b.compressed]
     is_compressed = case.call_form.compression is not None
-    times = _time_codec(codec, comm, timer, state) if is_compressed else ()
+    times = _time_codec(codec, comm, timer) if is_compressed else ()
     return _combine(case, found, seen, sample, comm, source)._replace(codec_s=times)
 
 
@@ -213,29 +216,27 @@ def _combine(
     """The record of all ranks."""
     first = comm.first_rank([bool(sample)])[0] or 0
     sample = comm.share_value(sample, first)
-    differs = 0
+    differs = False
     for view, found in zip(comm.views(case), seen[0], strict=False):
         ends = comm.reduce_max(torch.tensor([found, -found]), view)
         differs |= not view.rank and int(ends.sum()) != 0
-    changes = any(again != seen[0] for again in seen[1:])
-    errors = add_errors(own)
-    flags = torch.tensor([*errors[SUMMED:], float(differs), float(changes)], dtype=torch.float64)
-    largest, largest_ulp, differs, changes = comm.all_reduce_max(flags).tolist()
-    gathered = comm.gather(torch.tensor(errors[:SUMMED], dtype=torch.float64)).sum(0).tolist()
-    elements, not_finite, squares, total, exact = gathered
-    rms = sqrt(squares / exact) if exact else 0.0
+    errors = add_errors(own)._replace(differs=differs, changes=seen != [seen[0]] * len(seen))
+    of_ranks = comm.gather(torch.tensor(errors, dtype=torch.float64)).tolist()
+    every = add_errors([Errors(*each) for each in of_ranks])
+    exact = every.exact_squares
+    rms = sqrt(every.squares / exact) if exact else 0.0
     return Numerics(
-        data=source.data, seed=source.seed, elements=int(elements), not_finite=int(not_finite),
-        max_abs_error=largest, rms_relative_error=rms, max_ulp=largest_ulp,
-        sqnr_db=-20 * log10(rms) if rms else None,
-        bias=total / elements / sqrt(exact / elements) if exact else 0.0,
-        same_on_ranks=not differs if is_everywhere(case) else None, repeats=not changes,
-        sample=sample,
+        data=source.data, seed=source.seed, elements=int(every.elements),
+        not_finite=int(every.not_finite), max_abs_error=every.largest, rms_relative_error=rms,
+        max_ulp=every.largest_ulp, sqnr_db=-20 * log10(rms) if rms else None,
+        bias=every.total / every.elements / sqrt(exact / every.elements) if exact else 0.0,
+        same_on_ranks=not every.differs if is_everywhere(case) else None,
+        repeats=not every.changes, sample=sample,
     )  # fmt: skip
 
 
 def _time_codec(
-    codec: list[measure.Call], comm: Communicator, timer: measure.Timer, state: StateBuffer
+    codec: list[measure.Call], comm: Communicator, timer: measure.Timer
 ) -> tuple[float, ...]:
     """Seconds until all ranks have done the work of a compressed call, without communication, all
     at once; on rank 0. A rank without such work waits.
@@ -248,7 +249,7 @@ def _time_codec(
     def run(times: int, call: measure.Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
-        return measure.time_calls(timer, call, times, state)
+        return measure.time_calls(timer, call, times, comm.state)
 
     idle = run(measure.ALIGNER_ITERATIONS, timer.aligner)
     idle_ns = comm.all_reduce_max(idle).median()

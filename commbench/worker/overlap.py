@@ -20,10 +20,10 @@ from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMPUTATION, MOST_UNITS, Unit, find_computation
 from commbench.plan.operation import Works
 from commbench.results.schema import Batch
-from commbench.worker import buffers, call_forms, communicator
+from commbench.worker import buffers, call_forms
+from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.measure import Call, Timer, back_to_back, time_calls
-from commbench.worker.watchdog.rank_state import StateBuffer
 
 CALIBRATION_S = 50e-3
 """How long each measurement of a calibration lasts, within these numbers of iterations."""
@@ -132,11 +132,8 @@ class DeviceEnds:
 class Overlaps:
     """The computations of a rank, and the calls of its overlaps."""
 
-    def __init__(
-        self, comm: communicator.Communicator, timer: Timer, state: StateBuffer, ratio: float | None
-    ) -> None:
-        self._comm, self._timer, self._state = comm, timer, state
-        self._ratio = ratio or 1.0
+    def __init__(self, comm: Communicator, timer: Timer, ratio: float | None) -> None:
+        self._comm, self._timer, self._ratio = comm, timer, ratio or 1.0
         self.ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
         """Notes when the parts of a call end."""
         self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
@@ -199,7 +196,7 @@ class Overlaps:
         for is_first in (True, False):
             own = torch.zeros(number, dtype=torch.int64)
             if takes_part:
-                own = time_calls(self._timer, call, number, self._state)
+                own = time_calls(self._timer, call, number, self._comm.state)
             times = sorted(self._comm.all_reduce_max(own).tolist())
             if is_first:
                 fitting = int(CALIBRATION_S * 1e9 / max(times[1], 1))

@@ -39,12 +39,12 @@ class CallError(Exception):
 
 
 @contextmanager
-def blaming(case: Case) -> Iterator[None]:
-    """Raise what an own call raises as a CallError with its name, unless the cause is elsewhere:
-    another rank or the network is gone, or there is no memory."""
+def blaming(case: Case, *refusals: type[Exception]) -> Iterator[None]:
+    """Raise what an own call raises as a CallError with its name, unless it is one of the refusals,
+    or the cause is elsewhere: another rank or the network is gone, or there is no memory."""
     try:
         yield
-    except (errors.CommbenchError, CallError, MemoryError, torch.OutOfMemoryError):
+    except (errors.CommbenchError, CallError, MemoryError, torch.OutOfMemoryError, *refusals):
         raise
     except Exception as error:
         if not case.call or make_failure(error).is_secondary:
@@ -79,7 +79,7 @@ class BoundCall(NamedTuple):
 def set_up(case: Case, view: groups.GroupView, device: Device) -> Any:
     """The user's object for a case in a group. NotImplementedError where it cannot do that."""
     own = load(case.own_call)
-    with _refusing(case):
+    with blaming(case, NotImplementedError):
         entry = own() if isinstance(own, type) else copy(own)
         setup = getattr(entry, "setup", None)
         takes = inspect.signature(setup).parameters if setup else {}
@@ -91,18 +91,6 @@ def set_up(case: Case, view: groups.GroupView, device: Device) -> Any:
         if setup:
             setup(*given, **{name: value for name, value in more.items() if name in takes})
     return entry
-
-
-@contextmanager
-def _refusing(case: Case) -> Iterator[None]:
-    """As `blaming`; but NotImplementedError says that a call cannot do something here."""
-    try:
-        with blaming(case):
-            yield
-    except CallError as error:
-        if isinstance(error.__cause__, NotImplementedError):
-            raise error.__cause__ from None
-        raise
 
 
 def bind(

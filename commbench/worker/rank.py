@@ -41,7 +41,7 @@ from commbench.worker.meeting import Meeting
 from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import Scheduler
 from commbench.worker.watchdog import hangs, rank_state
-from commbench.worker.watchdog.rank_state import StateBuffer, open_state, set_phase
+from commbench.worker.watchdog.rank_state import set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -70,19 +70,16 @@ def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: Rep
 def _run_launch(
     task: LaunchTask, rank_context: RankContext, watchdog: Watchdog, facts: dict[str, Any]
 ) -> None:
-    state = watchdog.state
     with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
         if not task.is_silent:
             watchdog.dump_folder = Path(group.folder) / hangs.FOLDER
-        set_phase(state, rank_state.TRYING)
+        set_phase(comm.state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
             comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
-        recorder = measure_cases(task, comm, state, header, group, lambda h: Recorder(task, h))
-        if recorder:
-            recorder.close()
-        set_phase(state, rank_state.LEAVING)
+        measure_cases(task, comm, header, group, lambda h: Recorder(task, h))
+        set_phase(comm.state, rank_state.LEAVING)
 
 
 def make_header(
@@ -106,7 +103,7 @@ def make_header(
 
 
 def measure_cases(
-    task: LaunchTask, comm: Communicator, state: StateBuffer, header: RunHeader, group: GroupInfo,
+    task: LaunchTask, comm: Communicator, header: RunHeader, group: GroupInfo,
     make_sink: Callable[[RunHeader], Sink],
 ) -> Sink | None:  # fmt: skip
     """Measure the cases of a task that can be measured. Rank 0 hands the results to the sink that
@@ -117,17 +114,17 @@ def measure_cases(
     plan, device = task.plan, comm.device
     gpu = gpus.find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
     faults = FaultWatch(gpu, device.pci_bus_id or device.uuid, has_ports=comm.rank in group.leaders)
-    cases = feasibility.mark_unsupported(task.cases(), comm, state)
+    cases = feasibility.mark_unsupported(task.cases(), comm)
     cases = feasibility.skip_oversized(plan, cases, comm)
     arena, cases = feasibility.allocate_arena(cases, comm)
-    cases = feasibility.set_up_calls(cases, comm, arena, state)
+    cases = feasibility.set_up_calls(cases, comm, arena)
     if all(case.status != READY for case in cases):
         raise nothing_left(cases, device.free_bytes())
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
     timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
-        environment |= feasibility.learn_selections(task, cases, comm, arena, state)
-        set_phase(state, rank_state.PROBING)
+        environment |= feasibility.learn_selections(task, cases, comm, arena)
+        set_phase(comm.state, rank_state.PROBING)
         header = header._replace(
             environment=environment,
             overhead_s=measure.loop_overhead_s(timer),
@@ -143,12 +140,12 @@ def measure_cases(
         elif sink:
             search = sampling.QuickSearch(header, cases) if QUICK in plan.pairs else None
             scheduler = Scheduler(plan, cases, sink, task.launch, search)
-        coordinator.CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
+        coordinator.CaseRunner(plan, comm, arena, timer).run_all(cases, scheduler)
     own, risen = faults.read_risen(), dict[str, dict[str, int]]()
     for host, found in comm.gather_values(None if own is None else (socket.gethostname(), own)):
         risen.setdefault(host, {}).update(found)  # ranks of one GPU count the same
     if sink:
-        sink.counted(risen)
+        sink.close(risen)
     return sink
 
 
@@ -193,17 +190,16 @@ def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe
         return ()
     pairs = list(zip(leaders, leaders[1:] + leaders[:1], strict=True))
     odd = len(pairs) % 2  # the last of an odd number shares a rank with both neighbours
-    own = torch.tensor([-1.0, -1.0, 0.0], dtype=torch.float64)
+    own: LinkProbe | None = None
     for disjoint in (pairs[: len(pairs) - odd : 2], pairs[1::2], pairs[-1:] if odd else []):
         dist.barrier(group=comm.group)
         for sender, receiver in disjoint:
             if comm.rank == sender:
                 seconds = _exchange(comm, receiver, dist.send, dist.recv)
-                own = torch.tensor([sender, receiver, seconds], dtype=torch.float64)
+                own = LinkProbe(sender, receiver, PROBE_BYTES, round(seconds, 9))
             elif comm.rank == receiver:
                 _exchange(comm, sender, dist.recv, dist.send)
-    found = [(int(a), int(b), seconds) for a, b, seconds in comm.gather(own).tolist() if a >= 0]
-    return tuple(LinkProbe(a, b, PROBE_BYTES, round(seconds, 9)) for a, b, seconds in found)
+    return tuple(LinkProbe(*found) for found in comm.gather_values(own))
 
 
 def _exchange(
@@ -261,8 +257,7 @@ def measure_on_group(
         numbers = comm.rank, comm.ranks, local_rank, local_ranks
         ranks = introduce(task, RankContext(*numbers, IN_PROCESS, "env://"), comm)
         header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
-        state = open_state(None, comm.rank)
-        collector = measure_cases(task, comm, state, header, ranks, RunCollector)
+        collector = measure_cases(task, comm, header, ranks, RunCollector)
         path = str(output or "")
         lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
         run = decode_run(lines)._replace(path=path)

@@ -71,7 +71,7 @@ class RunCollector:
         """The same with its batches."""
         return measurement._replace(batches=tuple(self._batches.pop(measurement.case.index, ())))
 
-    def counted(self, risen: dict[str, dict[str, int]]) -> None:
+    def close(self, risen: dict[str, dict[str, int]]) -> None:
         """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
         self._risen = risen
 
@@ -179,13 +179,13 @@ class Recorder(RunCollector):
         self._rows |= {row.measurement.case.index: row for row in kept}
         self._csv.add(*linked)
 
-    def close(self) -> None:
-        """All cases have ended."""
+    def close(self, risen: dict[str, dict[str, int]]) -> None:
+        super().close(risen)
         self._progress.close()
         grouped = [row for row in self._rows.values() if row.measurement.case.group]
         self._csv.add(*relate_rows(grouped))
         self._journal.end(self._end())
-        if any(self._risen.values()) or self._soak:  # a warning of all rows
+        if any(risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
 
 

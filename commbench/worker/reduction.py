@@ -95,6 +95,7 @@ def reduce_batch(
     if base_ns is not None:
         facts["rank_behind_s"] = _seconds(gathered[:, 1])
     facts |= _counters(found["counters"].tolist())
+    facts["group_bytes"] = most if (most := int(found["group_bytes"])) >= 0 else None
     facts["rank_medians_s"] = _seconds(gathered[:, 0], calls)
     return Batch(samples_s=_seconds(found["slowest"], calls), calls=calls, **facts)
 
@@ -106,6 +107,7 @@ def _pack(
     negatives."""
     durations = samples.durations
     parts = {"slowest": durations, "counters": samples.counters}
+    parts["group_bytes"] = torch.tensor([samples.group_bytes])
     if base_ns is None:
         enqueue = durations[:0] if samples.enqueue is None else samples.enqueue
         state = _pack_state(samples.state)

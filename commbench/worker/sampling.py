@@ -81,9 +81,8 @@ class WarmUp:
         self.least_s = checked_s
         """The shortest such estimate so far: a busy host makes calls longer, never shorter."""
         self._requested = requested
-        self._has_reference = checked_s > 0
         self._calls, self._spent_s = 0, 0.0
-        self.next_block = self._size_of_block() if self._has_reference else 1
+        self.next_block = self._size_of_block() if checked_s else 1
         """Calls of the next block; 0: the warm-up is over."""
         if requested is not None:
             self.next_block = requested
@@ -95,12 +94,10 @@ class WarmUp:
         if self._requested is not None:
             self.next_block = 0
             return
-        if self._has_reference:
+        if before:
             self._calls += len(durations)
             self._spent_s += sum(durations)
-            is_falling = self.estimate_s < STILL_FALLING * before
-        else:
-            self._has_reference = is_falling = True
+        is_falling = not before or self.estimate_s < STILL_FALLING * before
         self.next_block = self._size_of_block() if is_falling else 0
 
     def _size_of_block(self) -> int:

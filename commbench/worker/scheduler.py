@@ -41,21 +41,20 @@ class Scheduler:
         self._order = sampling.CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
-        self._looked: dict[int, CaseProgress] = {}
-        """The cases of the first look that have ended."""
-        self._unlooked: dict[int, Case] = {}
-        """The cases that are measured only if they are chosen."""
+        self._later: dict[int, CaseProgress] = {}
+        """The cases that go on only if they are chosen: with a first look that has ended, or with
+        none."""
         self._unfinished: dict[int, CaseProgress] = {}
         for case in cases:
             before = sink.batches_before(case) if case.status in (READY, FINISHED) else ()
             if search:
                 search.record(case, *before)
-            if case.status == READY and search and case.index in search.others:
-                self._unlooked[case.index] = case
-            elif case.status == READY:
+            if case.status == READY:
                 is_look = search is not None and case.index in search.looks
                 # What was read again of a look that had begun has no times of ranks.
-                self._unfinished[case.index] = self._make(case, () if is_look else before, is_look)
+                made = self._make(case, () if is_look else before, is_look)
+                is_later = search is not None and case.index in search.others
+                (self._later if is_later else self._unfinished)[case.index] = made
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -91,7 +90,7 @@ class Scheduler:
             self._current = None
             self._add_done(1.0 - ended.progress)
             if self._search and ended.is_look:
-                self._looked[ended.case.index] = ended
+                self._later[ended.case.index] = ended
             else:
                 self._sink.finished(ended.measurement())
 
@@ -100,14 +99,11 @@ class Scheduler:
 
     def _continue_with(self, chosen: set[int]) -> None:
         """After the first look, go on with these cases; the others have ended."""
-        for index, looked in self._looked.items():
-            if index in chosen and looked.go_on(self._plan):
-                self._unfinished[index] = looked
-            else:
-                self._sink.finished(looked.measurement()._replace(stop_reason=LOOKED))
-        for index in chosen & self._unlooked.keys():
-            case = self._unlooked[index]
-            self._unfinished[index] = self._make(case, self._sink.batches_before(case), False)
+        for index, made in self._later.items():
+            if index in chosen and made.go_on(self._plan):
+                self._unfinished[index] = made
+            elif made.is_look:
+                self._sink.finished(made.measurement()._replace(stop_reason=LOOKED))
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: Outcome) -> None:
@@ -185,13 +181,12 @@ class CaseProgress:
         return request
 
     def go_on(self, plan: Plan) -> bool:
-        """After a look, go on until the case has what this plan wants; whether it can: memory has
+        """Go on, after a look until the case has what this plan wants; whether it can: memory has
         not run out."""
-        if self._schedule is None:
-            return False
-        self.is_look, self._plan = False, plan
-        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
-        return True
+        if self.is_look and self._schedule:
+            self.is_look, self._plan = False, plan
+            self._schedule = SampleSchedule(plan, self.case, before=self._batches)
+        return not self.is_look
 
     @property
     def _fitting_checks(self) -> int:

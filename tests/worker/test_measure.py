@@ -75,7 +75,7 @@ def test_a_batch_has_a_duration_and_a_start_for_each_iteration_and_counters() ->
     found = time_batch(
         clock(), CpuCounters(), lambda: collecting.append(gc.isenabled()), 5, open_state(None, 0)
     )
-    *parts, enqueue, gpu = found
+    *parts, enqueue, gpu, _ = found
     assert (enqueue, gpu) == (None, None)
     assert {(part.dtype, part.dim()) for part in parts} == {(torch.int64, 1)}
     assert [len(part) for part in parts] == [5, 5, len(FIELDS)]

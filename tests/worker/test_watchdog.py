@@ -331,8 +331,8 @@ def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchd
         init_method=f"file:{tmp_path / 'ranks'}", scratch_dir=tmp_path,
     )  # fmt: skip
 
-    def report(error: RankError, is_reporter: bool) -> None:
-        reports.append((error.message, is_reporter))
+    def report(error: RankError) -> None:
+        reports.append((error.message, error.is_reporter))
 
     watchdog = Watchdog(context, PAIR, report, SHORT)
     yield watchdog

@@ -172,19 +172,17 @@ class StoreRecords:
     def __init__(self, store: Any, name: str) -> None:
         self._store, self._name, self._key = store, name, RECORD + name
         self._last, self._claimed = b"", b""
-        self._is_listed = False
 
     def beat(self, record: bytes) -> bytes:
         """Publish the record of this host. Returns the message that was in its place; empty where
         there was none."""
-        message = b""
+        is_new, message = not self._last, b""
         while (found := self._store.compare_set(self._key, self._last, record)) != record:
             self._last = found  # a message, or what this host's leader before this one wrote
             message = message if found.startswith(b"{") else found
         self._last = record
-        if not self._is_listed:
+        if is_new:
             self._store.append(HOSTS, f"{self._name} ")
-            self._is_listed = True
         return message
 
     def claim(self, takes_over: bool) -> bool:

@@ -98,29 +98,29 @@ STATES = "states"
 
 def open_state(folder: Path | None, rank: int) -> StateBuffer:
     """A rank's own state, zeros but for its number."""
-    return own_state(open_states(folder, rank) if folder else _of_rank(mmap.mmap(-1, _SIZE), rank))
+    return own_state(open_states(folder, rank))
 
 
-def open_states(folder: Path, rank: int) -> StateBuffer:
-    """The states of the ranks that came before this one, and its own, new one, at the end."""
-    with (folder / STATES).open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(bytes(_SIZE))
-        file.flush()
-        memory = mmap.mmap(file.fileno(), 0)
-        fcntl.flock(file, fcntl.LOCK_UN)  # the map keeps the file open
-    return _of_rank(memory, rank)
+def open_states(folder: Path | None, rank: int) -> StateBuffer:
+    """The states of the ranks that came before this one, and its own, new one, at the end; without
+    a folder only that."""
+    if folder is None:
+        memory = mmap.mmap(-1, _SIZE)
+    else:
+        with (folder / STATES).open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(bytes(_SIZE))
+            file.flush()
+            memory = mmap.mmap(file.fileno(), 0)
+            fcntl.flock(file, fcntl.LOCK_UN)  # the map keeps the file open
+    numbers = memoryview(memory).cast("q")
+    numbers[RANK - _NUMBERS], numbers[PID - _NUMBERS] = rank, os.getpid()
+    return numbers
 
 
 def own_state(states: StateBuffer) -> StateBuffer:
     """The last one of several states."""
     return states[-_NUMBERS:]
-
-
-def _of_rank(memory: mmap.mmap, rank: int) -> StateBuffer:
-    numbers = memoryview(memory).cast("q")
-    numbers[RANK - _NUMBERS], numbers[PID - _NUMBERS] = rank, os.getpid()
-    return numbers
 
 
 def set_phase(

@@ -42,10 +42,9 @@ def find_store(rank_context: RankContext) -> tuple[str, int] | None:
     """Host and port of the TCPStore in which the ranks met; None where they met in a file."""
     if rank_context.init_method.startswith("file:"):
         return None
-    where = rank_context.init_method.removeprefix("tcp://")
     if rank_context.init_method == "env://":
-        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    host, _, port = where.rpartition(":")
+        return os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))
+    host, _, port = rank_context.init_method.removeprefix("tcp://").rpartition(":")
     return host, int(port)
 
 

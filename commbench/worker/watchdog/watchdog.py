@@ -32,8 +32,8 @@ from commbench.worker.watchdog.rank_state import DONE, Delays, StateBuffer, read
 
 POLL_S = 0.2
 
-ReportError = Callable[[RankError, bool], None]
-"""Reports an error to people; the second argument: this rank reports it for all."""
+ReportError = Callable[[RankError], None]
+"""Reports an error to people: one rank does it for all, as `is_reporter` says."""
 
 
 class Watchdog:
@@ -118,7 +118,7 @@ class Watchdog:
         """Report lost ranks, where this rank is the reporter. Then stay until the others know them
         too: some launchers end all ranks with the first, and rank 0's store ends with it."""
         if self._rank == lost.reporter and self._reporting.acquire(blocking=False):
-            self._report(RankError(lost.message, lost.hint), True)
+            self._report(RankError(lost.message, lost.hint))
         self._stay(self._stay_s)
 
     def on_sigterm(self) -> None:
@@ -135,7 +135,7 @@ class Watchdog:
         has_reported = any(known[rank].failure for rank in lost)
         if not has_reported and self._reporting.acquire(blocking=False):
             message = hangs.describe_lost_ranks(lost, known, self._cases)
-            self._report(RankError(message, rank_state.LOST_RANK_HINT), True)
+            self._report(RankError(message, rank_state.LOST_RANK_HINT))
 
     def _run(self) -> None:
         progress = read_state(self.state).progress
@@ -237,7 +237,7 @@ class Watchdog:
         is_reporter = self._rank == found.reporter
         said = ras.finish() if ras and is_reporter else ""
         details = "\n".join(filter(None, (found.details, said)))
-        self._report(RankError(found.message, found.hint, details), is_reporter)
+        self._report(RankError(found.message, found.hint, details, is_reporter=is_reporter))
         # A stopped process does not react to SIGTERM, so it would outlive the others of its host.
         states = rank_state.read_states(self._folder.path) if self._folder else {}
         for rank in {*found.silent}.intersection(states) - {self._rank}:
