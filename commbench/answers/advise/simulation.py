@@ -249,8 +249,7 @@ class BucketAdvice(NamedTuple):
     communication_s: Estimate
     """Seconds of all buckets of the recommended size, one after another, alone."""
     gain_in_turns: Estimate | None
-    """The same if computation and communication only take turns; None where the slowdown was
-    measured."""
+    """The gain if calls and computing only take turns; None where their slowdown was measured."""
     tolerance: float
     """A smaller gain counts as none."""
     beyond: bool
@@ -258,7 +257,7 @@ class BucketAdvice(NamedTuple):
 
     @property
     def sure_gain(self) -> Estimate:
-        """The gain with an interval that contains that of calls in turns, too."""
+        """The gain, with an interval that contains gain_in_turns."""
         ends = [end for each in (self.gain, self.gain_in_turns) if each for end in each.ends]
         return Estimate(self.gain.value, min(ends), max(ends))
 
@@ -280,10 +279,9 @@ class BucketAdvice(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the gain is not decided, although computation and communication do not slow each
-        other more than is known."""
-        is_unknown = self.is_guess or self.has_waited
-        return is_unknown or decide(self.gain, self.tolerance) == UNDECIDED
+        """Whether the gain is not decided, even if nothing slows down more than is known."""
+        decided = decide(self.gain, self.tolerance)
+        return self.is_guess or self.has_waited or decided == UNDECIDED
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""

@@ -212,9 +212,7 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-PARTLY_LATENCY, PARTLY_BANDWIDTH = (
-    f"at least partly {bound}" for bound in (LATENCY, BANDWIDTH)
-)  # fmt: skip
+PARTLY_LATENCY, PARTLY_BANDWIDTH = (f"at least partly {each}" for each in (LATENCY, BANDWIDTH))
 UNDECIDED = "undecided"
 HELPS = {
     LATENCY: "fewer and larger calls help",
