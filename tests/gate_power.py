@@ -1,6 +1,6 @@
 """What `commbench check` decides about runs that are drawn: of 4 batches of 10 samples for each
 launch with 5 % noise, whose launches differ. `python tests/gate_power.py` prints the tables of
-docs/gates.md and docs/statistics.md."""
+docs/gates.md and docs/evidence.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How often steps are found in made-up series: by `commbench history`, and by the detectors of asv,
 ruptures and Apache Otava where these are installed; and in the series of otava-test-data, whose
 labels say where a level changes; and what a check against a history decides. `python
-tests/step_power.py` prints the tables of docs/history.md and docs/statistics.md."""
+tests/step_power.py` prints the tables of docs/history.md and docs/evidence.md."""
 
 from __future__ import annotations
 
