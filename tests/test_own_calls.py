@@ -349,7 +349,7 @@ def test_a_sweep_varies_calls(tmp_path: Path) -> None:
     header = lines[0].split(",")
     found = [dict(zip(header, line.split(","), strict=True)) for line in lines[1:]]
     assert [row["call"] for row in found] == ["", "Direct"]
-    assert [row["setting"] for row in found] == ["call=torch", f"call={CALLS}:Direct"]
+    assert [row["setting"] for row in found] == ["call=torch", "call=Direct"]
 
 
 def test_advice_weighs_an_own_call_against_the_operations(right: Ended, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
         curve_names={ONE_TENSOR: "1 tensor"},
     ),
     _dimension("form", _forms, "forms", joint=("form", "call"), title=_unless(DIRECT)),
-    _dimension("call", _none, "calls"),
+    _dimension("call", _none, "calls", is_name=True),
     _dimension(
         "memory", _memories, choices=MEMORY_CHOICES,
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "",

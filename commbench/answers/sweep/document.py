@@ -257,7 +257,7 @@ def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: 
 def _short_kinds(result: SweepResult) -> dict[str, str]:
     """A short title of each kind of case."""
     cases = {point.kind: point.case for point in result.points}
-    return short_titles(cases, ranking.varied_fields(result.sweep.settings))
+    return short_titles(cases, ranking.varied_fields(result.sweep.settings, cases.values()))
 
 
 # The times.

@@ -19,7 +19,7 @@ from commbench.answers.compare import pooling
 from commbench.answers.compare import ratio as comparing
 from commbench.answers.compare.turns import TwoRuns, find_facts
 from commbench.answers.sweep.runner import SettingResult
-from commbench.answers.sweep.settings import Setting
+from commbench.answers.sweep.settings import CALL, Setting
 from commbench.output.text import join_words, short_repr
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
@@ -212,7 +212,8 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     """Every case that a setting measured: steps of a workload first, else in the order of the
     plan."""
     runs = {result.setting: result.run for result in results}
-    varied = varied_fields([*runs])
+    own = [r.case for s in results for r in s.rows if not is_beside(r.case, s.setting)]
+    varied = varied_fields([*runs], own)
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
@@ -234,16 +235,18 @@ def is_timed(row: ResultRow) -> bool:
     return bool(row.time and row.time.median) and row.measurement.status == OK
 
 
-def varied_fields(settings: Sequence[Setting]) -> list[str]:
-    """The dimensions of a case that differ between settings."""
+def varied_fields(settings: Sequence[Setting], cases: Iterable[Case]) -> list[str]:
+    """The dimensions of their cases that differ between settings: versions of a call may have one
+    name."""
     options = {f"--{name}" for setting in settings for name, _ in setting.options}
+    options -= {f"--{CALL}"} if len({case.call for case in cases}) == 1 else set()
     return [dimension.field for dimension in DIMENSIONS if dimension.option in options]
 
 
 def is_beside(case: Case, setting: Setting) -> bool:
     """Whether a setting has it only beside the call that it is about: the operation's own, whose
     times are those of the setting `call=torch`."""
-    return not case.call and dict(setting.options).get("call", TORCH) != TORCH
+    return not case.call and dict(setting.vary_options).get(CALL, TORCH) != TORCH
 
 
 def _make_times(

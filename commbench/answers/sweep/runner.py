@@ -140,10 +140,11 @@ def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _setting(values: dict[str, Any]) -> Setting:
-    """A setting. Older descriptions have only the value of --vary python."""
+    """A setting. Older descriptions have only the value of --vary python, or --vary call."""
     options = _pairs(values["options"])
     python = swept.find_interpreter(dict(options).get(swept.PYTHON, ""))
-    return Setting(_pairs(values["variables"]), options, _text(values.get("interpreter", python)))
+    interpreter, call = _text(values.get("interpreter", python)), _text(values.get("call", ""))
+    return Setting(_pairs(values["variables"]), options, interpreter, call)
 
 
 def _text(value: Any) -> str:

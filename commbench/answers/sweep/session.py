@@ -163,8 +163,8 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
 def _require_one_case(setting: swept.Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
-    varied = varied_fields([setting])
-    cases = (case for case in plan.cases() if not is_beside(case, setting))
+    cases = [case for case in plan.cases() if not is_beside(case, setting)]
+    varied = varied_fields([setting], cases)
     seen = Counter((case.title_without(*varied), case.size_bytes) for case in cases)
     if varied and max(seen.values(), default=1) > 1:
         given = " ".join(f"{name}={value}" for name, value in setting.options)

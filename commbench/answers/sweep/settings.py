@@ -47,6 +47,8 @@ class Setting(NamedTuple):
     """Options of `commbench run`, without dashes, and their values."""
     interpreter: str = ""
     """The Python that runs it, where that is varied; empty for the one that runs commbench."""
+    call: str = ""
+    """The own call, where that is varied: its option has what tells it apart."""
 
     @property
     def values(self) -> tuple[tuple[str, str], ...]:
@@ -61,12 +63,13 @@ class Setting(NamedTuple):
     @property
     def run_options(self) -> tuple[tuple[str, str], ...]:
         """The options that `commbench run` takes."""
-        return tuple(each for each in self.options if each[0] != PYTHON)
+        return tuple(each for each in self.vary_options if each[0] != PYTHON)
 
     @property
     def vary_options(self) -> tuple[tuple[str, str], ...]:
         """The options that `commbench sweep --vary` takes from any folder."""
-        return tuple((n, (n == PYTHON and self.interpreter) or v) for n, v in self.options)
+        whole = {PYTHON: self.interpreter, CALL: self.call}
+        return tuple((name, whole.get(name) or value) for name, value in self.options)
 
     def as_json(self) -> str:
         """Its name."""
@@ -111,15 +114,23 @@ def make_settings(
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
         raise UsageError(why, "use fewer values")
-    paths = options.get(PYTHON, ())
+    paths, given = options.get(PYTHON, ()), options.get(CALL, ())
     pythons = dict(zip(_ends_of_paths(paths), map(find_interpreter, paths), strict=True))
-    options = options | ({PYTHON: tuple(pythons)} if pythons else {})
+    ends = _ends_of_paths([value.replace(":", "/") for value in given])
+    calls = dict(zip(ends, given, strict=True))
+    named = {PYTHON: tuple(pythons), CALL: tuple(calls)}
+    options = options | {name: found for name, found in named.items() if found}
     of_variables, of_options = (
         product(*([(name, value) for value in values] for name, values in given.items()))
         for given in (variables, options)
     )
     return tuple(
-        Setting(own, chosen, pythons.get(dict(chosen).get(PYTHON, ""), ""))
+        Setting(
+            own,
+            chosen,
+            pythons.get(dict(chosen).get(PYTHON, ""), ""),
+            calls.get(dict(chosen).get(CALL, ""), ""),
+        )
         for own, chosen in product(of_variables, of_options)
     )
 
@@ -225,10 +236,6 @@ def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
     also stands where two variables have a value in common.
     """
     axes = dict(make_axes(settings))
-    given = axes.get(CALL, ())
-    ends = _ends_of_paths([value.replace(":", "/") for value in given])
-    calls = dict(zip(given, ends, strict=True))
-    axes |= {CALL: (*calls.values(),)} if calls else {}
     shared = Counter(value for values in axes.values() for value in values)
     plain = {
         name
@@ -238,7 +245,7 @@ def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
     }
     found = {}
     for setting in settings:
-        own = [(n, calls[v] if n == CALL else v) for n, v in setting.values if n in axes]
+        own = [(name, value) for name, value in setting.values if name in axes]
         words = [v if n in plain and v != UNSET else _assignment(n, v) for n, v in own]
         found[setting] = " ".join(words) or setting.name
     return found

@@ -50,7 +50,7 @@ SLOWER_THAN_BEFORE = 10.0
 """A check is expected to be at most so many times slower, per byte, than the slowest before it."""
 MOST_DUMPS = 20
 """Different dumps that are described."""
-STOPPED, STOPPED_ALL = "does not answer", "do not answer"
+STOPPED, STOPPED_ALL, AT = "does not answer", "do not answer", "at "
 MOST_NAMED = 10
 """Different places in which ranks are, and stacks, that an error tells."""
 MOST_CHARACTERS = 160
@@ -87,9 +87,9 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
     behind = tuple(rank for rank in running if heartbeats[rank].state.progress == least)
     stacks = {rank: heartbeats[rank].stack for rank in behind}
     busy = tuple(rank for rank in behind if stacks[rank] and not heartbeats[rank].is_in_torch)
-    if busy and len(busy) < len(running):
+    if busy:
         call = stacks[busy[0]][-1].rpartition("/")[2]
-        return busy, f"{'is' if len(busy) == 1 else 'are'} at {call}"
+        return busy, f"{'is' if len(busy) == 1 else 'are'} {AT}{call}"
     if len(behind) == world_size:
         return (), "all ranks wait"
     return behind, "is behind" if len(behind) == 1 else "are behind"
@@ -114,9 +114,11 @@ def make_hang_error(
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
     beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
     stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
+    look = "check first the host and the link of the rank that is named first"
+    look = "look at this line first" if f" {AT}" in f" {symptom}" else look
     hint = (
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
-        "long as in its check; check first the host and the link of the rank that is named first"
+        f"long as in its check; {look}"
     )
     if symptom in (STOPPED, STOPPED_ALL):
         hint += realtime_hint(cpu_mode)

@@ -527,6 +527,7 @@ def test_calls_are_named_by_what_tells_them_apart() -> None:
         settings = make_settings({}, {"call": values})
         assert [*short_names(settings).values()] == names
         assert [dict(each.run_options)["call"] for each in settings] == [*values]
+        assert [each.slug for each in settings] == [f"call={name}" for name in names]
 
 
 def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -> None:
