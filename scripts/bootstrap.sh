@@ -5,6 +5,10 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=${COMMBENCH_VENV:-$ROOT/.venv}
 
+# Of pip's lines those that take long: packages of 10 MB or more, and the installation at the end.
+LARGE='s/^ *Downloading ([^-]*-[^-]*)[^ ]* \(([0-9.]+ GB|[0-9]{2,}[0-9.]* MB)\).*/  downloading \1, \2/p
+s/^Installing collected packages.*/  installing all packages/p'
+
 find_python() {
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10 python}; do
         if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
@@ -29,8 +33,12 @@ bootstrap() {
         python=$(find_python) || exit 3
         echo "first use: installing commbench$1 and torch into $VENV (some minutes)" >&2
         [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV" || exit 3
-        if ! "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
-            --constraint "$ROOT/constraints.txt" --editable "$ROOT$1" >"$VENV/pip.log" 2>&1; then
+        if ! (
+            set -o pipefail
+            PYTHONUNBUFFERED=1 "$VENV/bin/python" -m pip install --disable-pip-version-check \
+                --constraint "$ROOT/constraints.txt" --editable "$ROOT$1" 2>&1 |
+                tee "$VENV/pip.log" | sed -unE "$LARGE" >&2
+        ); then
             cat "$VENV/pip.log" >&2
             echo "error: pip could not install commbench$1 into $VENV" >&2
             echo "hint: its messages are above; a package index must be reachable" >&2

@@ -208,10 +208,12 @@ def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
         raise
     except (Exception, SystemExit) as error:
         why = f"the call {source} cannot be imported: {type(error).__name__}: {first_line(error)}"
-        hint = (
-            "import it in Python to see where that happens; modules of the current folder are "
-            "found, too. `--vary python` needs it where this commbench is, too"
-        )
+        hint = "import it in Python to see where that happens"
+        if isinstance(error, ImportError):
+            hint += (
+                "; modules of the current folder are found, too. `--vary python` needs it where "
+                "this commbench is, too"
+            )
         raise UnavailableError(why, hint) from error
 
 
