@@ -7,6 +7,7 @@ import gzip
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import chain
@@ -25,8 +26,8 @@ from commbench.answers.show import run_document
 from commbench.answers.show.plan import plan_facts
 from commbench.answers.sweep.document import document as sweep_document
 from commbench.answers.sweep.result import SweepResult
-from commbench.answers.sweep.runner import Sweep
-from commbench.errors import UsageError
+from commbench.answers.sweep.runner import Sweep, read_sweep
+from commbench.errors import RecordsError, UsageError
 from commbench.launch.launchers import torchrun_line
 from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
@@ -225,6 +226,10 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[do
 
 def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.Section:
     """The commands that measure each run again, after those that measure all of them."""
+    folders, headers = zip(*((Path(run.path), run.header) for run in runs.values()), strict=True)
+    if all(map(holds_rounds, folders)) and headers[0] and len({f.parent for f in folders}) == 1:
+        with suppress(RecordsError):
+            whole = reproduce_sweep(read_sweep(folders[0].parent), headers[0])
     parts: list[doc.Block] = [*whole]
     unknown = doc.Text("A results.csv does not contain the command.")
     for name, run in runs.items():
@@ -323,7 +328,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
                 words += [f"--{flag}={name}:={value}" for value in found]
             else:
                 words.append(f"--{flag}={name}={','.join(found)}")
-    left_out = tuple(f"--{name}=" for name in (*swept, "label"))
+    left_out = tuple(f"--{name}=" for name in (*swept, "label", "launches"))
     words += [f"--rounds={sweep.rounds}"]
     words += [word for word in options.command()[2:] if not word.startswith(left_out)]
     others = {k: v for k, v in environment.chosen_variables(header).items() if k not in swept}

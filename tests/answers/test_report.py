@@ -7,7 +7,9 @@ import pytest
 from commands import Commbench
 from synthetic import header, plan, synthetic_run
 from synthetic_replay import replay_plan
+from synthetic_sweep import synthetic_sweep
 
+import commbench
 from commbench.analysis.load import open_run
 from commbench.answers.report import reproduce, shell_lines
 from commbench.results.schema import IN_PROCESS
@@ -79,3 +81,12 @@ def test_a_replay_is_repeated_with_the_file_of_its_workload() -> None:
         assert not any(
             word.startswith(("--op", "--sizes", "--dtype", "--root")) for word in options
         )
+
+
+def test_settings_of_a_sweep_are_measured_again_in_turns(tmp_path: Path) -> None:
+    first, second = synthetic_sweep(tmp_path / "swept", lambda i, _: 1 + i)
+    runs = [commbench.load(tmp_path / "swept" / each.slug) for each in (first, second)]
+    text = " ".join(commbench.report(*runs, format="markdown").replace("\\\n", " ").split())
+    assert "Measure the sweep again:" in text
+    assert "commbench sweep --vary=cpu-mode=quiet,plain --rounds=3 --op=all_reduce" in text
+    assert "--launches" not in text[: text.index("How to measure")]
