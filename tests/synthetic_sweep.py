@@ -9,7 +9,7 @@ from typing import Any
 from synthetic import noisy, plan, synthetic_run
 
 from commbench.answers.sweep.runner import Sweep, write_sweep
-from commbench.answers.sweep.settings import Setting, make_settings, parse_values
+from commbench.answers.sweep.settings import UNSET, Setting, make_settings, parse_values
 from commbench.results.run_folder import create_folder
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
@@ -34,7 +34,8 @@ def synthetic_sweep(
 
     A case takes 20 us and 1 ns a byte, times `factor` of the number of its setting and its size.
     `missing` has the settings and rounds, from 1, that were not measured; `statuses` the statuses
-    of a setting and round by size; `environments` that of a setting's ranks.
+    of a setting and round by size; `environments` that of a setting's ranks,
+    which else have its variables.
     """
     settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +46,7 @@ def synthetic_sweep(
     target = {"backend": backend, "device": "cuda" if backend == "nccl" else "cpu"}
     asked = plan(sizes=tuple(sizes), operations=tuple(operations), precision=0.9, **target)
     for index, setting in enumerate(settings):
+        variables = {name: value for name, value in setting.variables if value != UNSET}
         for number in range(1, rounds + 1):
             if (index, number) not in missing:
                 synthetic_run(
@@ -54,6 +56,6 @@ def synthetic_sweep(
                         seed=1000 * i + 100 * n + case.index, noise=0.02, batches=3, each=10,
                     ),
                     asked=asked, statuses=statuses.get((index, number)),
-                    environment=environments.get(index, {}),
+                    environment={"variables": variables} | environments.get(index, {}),
                 )  # fmt: skip
     return settings

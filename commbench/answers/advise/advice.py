@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 from commbench.analysis.diagnostics import waited_answer
-from commbench.analysis.environment import find_crowd
+from commbench.analysis.environment import (
+    CORES,
+    environment_facts,
+    environment_variables,
+    find_crowd,
+)
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
 from commbench.answers.advise import choices, simulation
@@ -20,9 +27,9 @@ from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.dtypes import DTYPES
 from commbench.results.run_folder import find_sweep
-from commbench.results.schema import Run
+from commbench.results.schema import OK, Run, RunHeader
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.units import format_size, format_time
+from commbench.units import format_size
 from commbench.views.formats import Result
 
 DDP = "Bucket size of DDP"
@@ -107,6 +114,8 @@ class AdviceReport(Result, view="answers.advise.document", rows="advice"):
     """What is said first where ranks waited for a core."""
     apart: tuple[tuple[str, ...], ...] = ()
     """The runs on as many ranks that differ in devices or CPU mode: each group has own advice."""
+    may_compare: bool = False
+    """Whether two runs measured the same case in environments that differ."""
 
 
 def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
@@ -140,7 +149,15 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_answer(rows)),
         tuple(each.runs for each in groups if not each.is_only),
+        any(_may_compare(*pair) for pair in combinations(runs, 2)),
     )  # fmt: skip
+
+
+def _may_compare(a: Run, b: Run) -> bool:
+    """Whether two runs measured the same case in environments that differ."""
+    first, second = ((environment_facts(r.header), environment_variables(r.header)) for r in (a, b))
+    cases = ({each.case for each in run.measurements if each.status == OK} for run in (a, b))
+    return first != second and bool(set.intersection(*cases))
 
 
 def _source_of(run: Run) -> str:
@@ -183,15 +200,11 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     longest_s = gradient_bytes * table.times[-1].value / table.largest
     assumed_s = float(f"{longest_s:.2g}")  # an assumption has no more digits
     step = simulation.Step(gradient_bytes, question.backward_s or assumed_s, question.tensors)
-    if run := _nothing_hidden(measured.overlapped):
-        alone, passed = format_time(longest_s), format_time(step.backward_s)
-        needs = (
-            f"{commands.UNKNOWN}in {run} computation hid nothing of the communication. Then a pass "
-            f"takes its {passed} and the {alone} of the communication, with buckets of any size. "
-            "Give each rank two cores (--cpu-mode plain)"
-        )
-        return Missing(DDP, needs, "")
     slowdown = commands.find_slowdown(measured.overlapped, measured.header.plan.cpu_mode)
+    if idle := _nothing_hidden(measured.overlapped):
+        slowdown = simulation.IN_TURNS._replace(
+            source=idle.case.overlap, hides_nothing_in=idle.header.label
+        )
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
     )
@@ -204,6 +217,8 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     is_other = verdict != KEEP and not found.is_open  # as far as the rows say
     paste = choices.fill_lines("bucket", mib=mib) if is_other else ()
     measure = tuple(commands.surer_buckets(found, measured))
+    if idle and _has_more_cores(idle.header):
+        measure = ("--overlap with two cores for each rank (--cpu-mode plain)", *measure)
     return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 
@@ -211,12 +226,19 @@ LEAST_HIDDEN = 0.1
 """If less of the communication is hidden, a slowdown says nothing of longer computations."""
 
 
-def _nothing_hidden(rows: Sequence[ResultRow]) -> str:
-    """The run in which computation hid hardly any of an all_reduce, at most of the sizes; else
-    empty."""
+def _nothing_hidden(rows: Sequence[ResultRow]) -> ResultRow | None:
+    """A row of the run in which computation hid hardly any of an all_reduce, at most of the sizes;
+    None where it hid some."""
     own = [row for row in rows if row.overlap and row.case.operation == "all_reduce"]
     shares = sorted(row.overlap.hidden.value for row in own if row.overlap)
-    return own[0].header.label if own and median(shares) < LEAST_HIDDEN else ""
+    return own[0] if own and median(shares) < LEAST_HIDDEN else None
+
+
+def _has_more_cores(header: RunHeader) -> bool:
+    """Whether ranks with fewer than two cores were on hosts that have two for each."""
+    ranks = max(Counter(rank.host for rank in header.ranks).values(), default=0)
+    cores = header.environment.get(CORES)
+    return bool(find_crowd([header], 2)) and isinstance(cores, int) and cores >= 2 * ranks
 
 
 def _bytes_of(question: Question, table: TimeTable) -> int:

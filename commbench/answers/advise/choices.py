@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
+from commbench.answers.advise.versions import name_values, shorten
 from commbench.answers.compare.ratio import waited_sides
 from commbench.answers.sweep import ranking, result
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
@@ -184,7 +185,7 @@ class ChoiceAdvice(NamedTuple):
         """A short name of each alternative."""
         settings = dict.fromkeys(each.setting for point in self.points for each in point.by_time)
         if self.choice.option:
-            return {setting: setting.options[0][1] for setting in settings}
+            return shorten(tuple(settings))
         return short_names(tuple(settings))
 
     def as_json(self) -> dict[str, Any]:
@@ -270,8 +271,8 @@ def find_choices(
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
     field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
-    suiting = (row for row in rows if is_timed(row) and choice.suits(row.case))
-    by_value = stats.collect((getattr(row.case, field), row) for row in suiting)
+    suiting = [row for row in rows if is_timed(row) and choice.suits(row.case)]
+    by_value = stats.collect(zip(name_values(field, suiting), suiting, strict=True))
     default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
     values = [default, *others] if default is not None else []

@@ -47,7 +47,7 @@ def document(report: AdviceReport) -> doc.Document:
     found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
     other = "`commbench compare` or the sweep's `show` says which run is faster."
     found = found or ["No advice yet: the table says what each choice needs."]
-    found += [other] if not report.advice and len(report.runs) > 1 else []
+    found += [other] if not report.advice and report.may_compare else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
     text = "Devices or CPU modes differ: only the advice on the CPU mode compares these runs"
@@ -173,6 +173,11 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         )
     elif found.gain_in_turns:
         answer += f", if computing and calls do not slow each other; {_OVERLAP}"
+    elif run := found.slowdown.hides_nothing_in:
+        answer += (
+            f". In {run} computation hides nothing of the communication, so both are taken to "
+        )
+        answer += "take turns"
     elif found.slowdown.other_run:
         answer += f", if computing and calls slow each other as in {found.slowdown.other_run}"
     over = cells.ratio_with_interval_text(found.now.over_best)
@@ -240,7 +245,8 @@ def _bucket_facts(
     work, calls = map(cells.ratio_with_interval_text, found.slowdown.times)
     source, other = found.slowdown.source, found.slowdown.other_run
     times = f"calls take {calls} and {source} {work} times as long" + f", in {other}" * bool(other)
-    yield "while both go on", times if source else "not measured: taken as no slower"
+    turns = "they only take turns" * bool(found.slowdown.hides_nothing_in)
+    yield "while both go on", turns or (times if source else "not measured: taken as no slower")
     if (least := simulation.least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
         yield "not simulated", f"below {smallest}: more than {simulation.MOST_BUCKETS:,} buckets"

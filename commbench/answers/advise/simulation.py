@@ -163,6 +163,8 @@ class Slowdown(NamedTuple):
     """The computation that was measured; empty where none was."""
     other_run: str = ""
     """The run in which, where it ran in another CPU mode: `ov (cpu mode plain)`."""
+    hides_nothing_in: str = ""
+    """The run in which a computation hid hardly any of the communication; empty where it did."""
 
     @property
     def times(self) -> tuple[Estimate, Estimate]:

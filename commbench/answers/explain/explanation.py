@@ -14,6 +14,7 @@ from commbench.analysis import environment, figures, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
+from commbench.answers.explain.bounds import FEWER_BYTES, UNDECIDED
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import exact, join_words, short_repr
 from commbench.plan import dimensions, dtypes, links, operations, plan
@@ -305,7 +306,7 @@ def _may_reduce(row: ResultRow) -> bool:
 
 def _bound_sentence(bound: known.Fact, share: known.Fact) -> str:
     latency = f"latency is {cells.share_with_interval_text(share.value)} of the time"
-    if bound.value == known.UNDECIDED:
+    if bound.value == UNDECIDED:
         return f"Whether latency or bandwidth bounds it is undecided: {latency}; {bound.how}."
     return f"It is {bound.value}: {latency}, {share.how}; {bound.how}."
 
@@ -324,7 +325,7 @@ def _what_helps(found: RowExplanation) -> str:
         f"({units.format_share(_RING)}): perhaps {_REDUCED}.": peak
         and peak.value > _RING + _MARGIN
         and _may_reduce(found.row),
-        f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
+        f"The link bounds it: only {FEWER_BYTES}.": peak and peak.value >= _FULL,
         f"A ring needs {units.format_share(ring)} of it: then the link bounds it.": ring >= _FULL,
         "The link is not full: something else bounds it.": peak,
         f"What bounds it is not known: {unknown and unknown.how}.": unknown,
@@ -343,7 +344,7 @@ def _summary(found: Explanation) -> str:
         return f"What bounds the calls of {found.name} ({kinds}) is not known{why and f': {why}'}."
     if len(bounds) == 1 and len(found.rows) == bounds.total():
         several = bounds.total() > 1
-        if known.UNDECIDED in bounds:
+        if UNDECIDED in bounds:
             calls = f"each of {kinds} of calls at its" if several else "the call of the"
             return f"Whether latency or bandwidth bounds {calls} highest busbw is undecided."
         are = f"all {kinds} of calls are" if several else "the call is"

@@ -20,6 +20,7 @@ from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.machine import Machine
 from commbench.answers.cost.predict import Prediction, Request, models_of_row, predict
+from commbench.answers.explain.bounds import NO_DATA, find_bound, what_helps
 from commbench.errors import CommbenchError
 from commbench.output.text import clean, exact
 from commbench.plan import call_forms, dimensions, links, replay, workload_variants
@@ -28,7 +29,7 @@ from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
-from commbench.units import GB, format_bytes, format_rough, format_share, format_time, format_times
+from commbench.units import GB, format_bytes, format_rough, format_time, format_times
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -211,22 +212,6 @@ BOUND, LATENCY_SHARE, HALF = "bound", "latency over t", "n-half"
 TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
-LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-PARTLY_LATENCY, PARTLY_BANDWIDTH = (f"at least partly {each}" for each in (LATENCY, BANDWIDTH))
-UNDECIDED = "undecided"
-HELPS = {
-    LATENCY: "fewer and larger calls help",
-    BANDWIDTH: "only fewer bytes or a faster path help",
-    BOTH: "larger calls and fewer bytes both help",
-    PARTLY_LATENCY: "fewer and larger calls help, perhaps also fewer bytes",
-    PARTLY_BANDWIDTH: "fewer bytes or a faster path help, perhaps also larger calls",
-}
-NO_DATA = "fewer calls help", "since it moves no data"
-"""Of a call that moves no data: what helps, and why all of its time is latency."""
-CLEAR = 0.6
-"""A part that takes at least so much of a time bounds it."""
-LIMITS = f"{LATENCY} from {format_share(CLEAR)} on, {BANDWIDTH} up to {format_share(1 - CLEAR)}"
-"""From which share of latency on a call is one or the other."""
 TOO_FEW = "needs three sizes of the call or more, as --sizes 16K,128K,1M"
 MEASURED, BY_MODEL = "measured in this run", "by the model"
 
@@ -242,21 +227,13 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_run(row, time, every) if every else []
 
 
-def find_bound(share: float | Estimate) -> str:
-    """What bounds a call of whose time this share is latency; as far as all of its interval says
-    so."""
-    ends = share.ends if isinstance(share, Estimate) else (share, share)
-    bounds = {LATENCY if s >= CLEAR else BANDWIDTH if s <= 1 - CLEAR else BOTH for s in ends}
-    if len(bounds) == 1:
-        return bounds.pop()
-    partly = {LATENCY: PARTLY_LATENCY, BANDWIDTH: PARTLY_BANDWIDTH}
-    return partly[(bounds - {BOTH}).pop()] if BOTH in bounds else UNDECIDED
-
-
-def _bound(share: float | Estimate, has_data: bool = True) -> list[Fact]:
+def _bound(
+    share: float | Estimate, twice: Estimate | None = None, half: Estimate | None = None,
+    has_data: bool = True,
+) -> list[Fact]:  # fmt: skip
     bound = find_bound(share)
-    helps, rest = (HELPS.get(bound, LIMITS), "the rest grows with S") if has_data else NO_DATA
-    return [Fact(BOUND, bound, TEXT, helps), Fact(LATENCY_SHARE, share, SHARE, rest)]
+    told = (what_helps(bound, twice, half), "the rest grows with S") if has_data else NO_DATA
+    return [Fact(BOUND, bound, TEXT, told[0]), Fact(LATENCY_SHARE, share, SHARE, told[1])]
 
 
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
@@ -270,7 +247,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
     points = observations.make_points(times, row.case.ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
-    longer, why = times.get(2 * size), ""
+    doubled, why = stats.ratio(times.get(2 * size), time), ""
     fewest = fit.FEWEST_OF_RUN if OPERATIONS[row.case.operation].has_data else 1
     if len(alike) >= fewest and (row.case in waited or len(times) < fewest):
         why = f"{diagnostics.WAITED}: `commbench doctor`"
@@ -282,7 +259,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
     elif fewest > 1:
         why = TOO_FEW
     if why:
-        twice = Fact(TWICE_SIZE, stats.ratio(longer, time), RATIO, MEASURED)
+        twice = Fact(TWICE_SIZE, doubled, RATIO, MEASURED)
         unknown = Fact(NOT_KNOWN, "not known", TEXT, why)
         return [unknown, twice, *_twice_the_ranks(row, time, timed, None)]
     latency, share, where = time, Estimate(1.0), "it moves no data"
@@ -293,7 +270,9 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         share = Estimate(*(min(1.0, part / t) if t else 1.0 for part, t in parts))
         where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
-    facts = [*_bound(share, has_data=bool(curve)), Fact("latency", latency, SECONDS, where)]
+    halved = stats.ratio(time, times.get(size // 2))
+    bound = _bound(share, doubled, halved, has_data=bool(curve))
+    facts = [*bound, Fact("latency", latency, SECONDS, where)]
     if curve:
         beta = of_size.beta
         grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
@@ -302,8 +281,8 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
         far = f"; above the measured sizes it may be off {format_rough(error)} times (95 %)"
-        how = MEASURED if longer else BY_MODEL + far * (error > 1)
-        twice = Fact(TWICE_SIZE, stats.ratio(longer, time) or ratio, RATIO, how)
+        how = MEASURED if doubled else BY_MODEL + far * (error > 1)
+        twice = Fact(TWICE_SIZE, doubled or ratio, RATIO, how)
         facts += [_line(of_size), twice]
     return facts + _twice_the_ranks(row, time, timed, latency)
 

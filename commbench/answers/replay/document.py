@@ -148,8 +148,8 @@ def _would_help(found: StepReplay) -> Iterator[str]:
 
 MEANINGS = {
     "bytes": "The sizes S, by nccl-tests' convention; of several ranks the mean, as all figures.",
-    "traced time": "In the trace; without waiting for other ranks, where the trace says how long "
-    "that was.",
+    "transfer": "In the trace: the shortest time on the ranks of the group.",
+    "traced time": "In the trace, with waiting for other ranks: it does not say how long that was.",
     "waiting": "What it took longer in the trace on ranks that waited for others.",
     "replay time": "The medians here, each call measured alone.",
     "at peak": "The least time that the peak allows.",
@@ -164,13 +164,15 @@ OPERATION_COLUMNS = (
     Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
     Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
     Column("bytes", lambda one: one.traced.size_bytes, Unit(units.format_about), 6),
-    Column("traced\ntime", attrgetter("traced.seconds"), cells.TIME),
+    Column("traced\ntime", lambda one: one.traced.time_s if one.traced.transfer_s is None else None,
+           cells.TIME),
+    Column("transfer", attrgetter("traced.transfer_s"), cells.TIME),
     Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
     Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
     Column("95 %\ninterval", attrgetter("replayed"), cells.TIME_INTERVAL, 5),
     Column("busbw\nGB/s", attrgetter("busbw"), cells.BANDWIDTH, 3),
     Column("at\npeak", attrgetter("peak_s"), cells.TIME, 5),
-)
+)  # fmt: skip
 
 
 class WholeRow(NamedTuple):

@@ -99,19 +99,21 @@ def overlapped(both_s: float) -> Run:
     return run._replace(measurements=measurements)
 
 
-def test_there_is_no_advice_on_buckets_where_nothing_is_hidden() -> None:
-    question = Question(model_bytes=96 * MIB, backward_s=0.1)
-    report = find_advice([overlapped(3e-3)], question)
-    assert not [each for each in report.advice if "Bucket" in each.subject]
-    (lacks,) = (each.needs for each in report.missing if "Bucket" in each.subject)
-    assert "in planted computation hid nothing of the communication" in lacks
-    assert "a pass takes its 100 ms and" in lacks and lacks in report.text().replace("\n  ", " ")
+@pytest.mark.parametrize("cores", [2, 4])
+def test_calls_and_computation_take_turns_where_nothing_is_hidden(cores: int) -> None:
+    run = overlapped(3e-3)
+    header = run.header._replace(environment={**run.header.environment, "cores": cores})
+    advice, found = of_buckets(run._replace(header=header), bucket_bytes=MIB)
+    assert found.now.time_s.value == pytest.approx(0.1 + 96 * 1e-3, rel=1e-3)  # a call takes 1 ms
+    assert advice.verdict == CHANGE and found.gain_in_turns is None
+    (said,) = answers((advice,), Question())
+    assert "In planted computation hides nothing of the communication, so both" in said
+    assert any("two cores" in each for each in advice.measure) == (cores == 4)
 
 
 def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
     told = overlapped(2.6e-3)
-    run = told
-    mode = run.header.plan.cpu_mode
+    mode = told.header.plan.cpu_mode
     found = find_slowdown(make_rows(told), mode)
     assert (found.source, found.other_run) == ("matmul:8x8x8", "")
     assert [each.value for each in found[:2]] == pytest.approx([0.25, 0.5], rel=1e-3)

@@ -153,6 +153,13 @@ def test_commands_keep_what_the_run_measured_and_have_only_forms_of_their_operat
     assert "--via reduce_scatter+all_gather --" in via
 
 
+def test_compare_is_named_only_where_the_environments_of_two_runs_differ() -> None:
+    runs = [run_of(seconds, name, sizes=SIZES, variables={"UCX_TLS": name}) for name in "ab"]
+    assert "`commbench compare`" in VIEW.write(find_advice(runs, Question()))
+    same = [run_of(seconds, name, sizes=SIZES) for name in "ab"]
+    assert "`commbench compare`" not in VIEW.write(find_advice(same, Question()))
+
+
 def test_a_question_without_an_answer_is_refused() -> None:
     run = run_of(seconds, operations=OPERATIONS, sizes=SIZES, world_size=8)
     with pytest.raises(UsageError, match="say the same"):

@@ -17,10 +17,10 @@ from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
 from commbench.answers.cost.cost_models import find_algorithm, find_model, growth
 from commbench.answers.cost.observations import group_shape
+from commbench.answers.explain.bounds import BANDWIDTH, BOTH, UNDECIDED, find_bound, what_helps
+from commbench.answers.explain.bounds import LATENCY as LATENCY_BOUND
 from commbench.answers.explain.explanation import VIEW, answer, explain_row, explain_run
 from commbench.answers.explain.facts import (
-    BANDWIDTH,
-    BOTH,
     BOUND,
     BY_MODEL,
     HALF,
@@ -29,12 +29,9 @@ from commbench.answers.explain.facts import (
     NOT_KNOWN,
     TWICE_RANKS,
     TWICE_SIZE,
-    UNDECIDED,
     Fact,
     bound_facts,
-    find_bound,
 )
-from commbench.answers.explain.facts import LATENCY as LATENCY_BOUND
 from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd, RunHeader
@@ -144,6 +141,27 @@ def test_what_bounds_a_call_is_less_sure_where_the_times_scatter() -> None:
     found = why_of(run(lambda case: line(case) ** 2, sizes=SIZES[2:8]), SIZES[7])
     assert "no line fits these 6 times" in found[NOT_KNOWN].how
     assert BOUND not in found
+
+
+@pytest.mark.parametrize(
+    ("bound", "twice", "half", "helps"),
+    [
+        (BANDWIDTH, (2.25, 2.13, 2.41), None, "fewer bytes or a faster path help; larger calls do "
+         "not help, and smaller ones may: twice the size takes 2.25 (2.13 … 2.41) times as long"),
+        (BANDWIDTH, (2.0, 1.9, 2.1), (2.2, 2.1, 2.3), "fewer bytes or a faster path help; smaller "
+         "calls may help: it takes 2.20 (2.10 … 2.30) times as long as half the size"),
+        (LATENCY_BOUND, (2.6, 1.8, 3.6), None, "fewer calls help; larger calls may not help: twice "
+         "the size takes 2.6 (1.8 … 3.6) times as long"),
+        (BOTH, None, (2.1, 1.9, 2.3), "fewer bytes help; larger calls may not help: it takes 2.10 "
+         "(1.90 … 2.30) times as long as half the size"),
+        (BANDWIDTH, (2.0, 1.9, 2.1), None, "only fewer bytes or a faster path help"),
+        (LATENCY_BOUND, (1.2, 1.1, 1.3), None, "fewer and larger calls help"),
+    ],
+)  # fmt: skip
+def test_no_size_is_recommended_that_measured_times_speak_against(
+    bound: str, twice: tuple[float, ...] | None, half: tuple[float, ...] | None, helps: str
+) -> None:
+    assert what_helps(bound, *(found and Estimate(*found) for found in (twice, half))) == helps
 
 
 @pytest.mark.parametrize("other", ["", "all_gather"])

@@ -137,7 +137,10 @@ def test_waiting_is_not_guessed_where_one_call_does_not_tell_it() -> None:
     first, second = STEP.programs
     calls = (first.calls[0]._replace(transfer_s=None), *first.calls[1:])
     step = STEP._replace(programs=(first._replace(calls=calls), second))
-    (found,) = analyse_replay(replay_run(WORKLOAD._replace(steps=(step,))))
+    run = replay_run(WORKLOAD._replace(steps=(step,)))
+    assert "bytes transfer" in sentences(replay_run())
+    assert "bytes time transfer" in sentences(run)
+    (found,) = analyse_replay(run)
     assert (found.transfer_s, found.waiting_s) == (None, None)
     assert found.communication_s == pytest.approx(9e-3)
     by_name = {one.traced.operation: one for one in found.operations}
