@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commbench.analysis.rows import ResultRow
-from commbench.answers.sweep.settings import Setting, short_names
+from commbench.answers.sweep.settings import CALL, Setting, tell_apart
 from commbench.stats import collect
 
 
@@ -27,5 +27,5 @@ def name_values(field: str, rows: Sequence[ResultRow]) -> list[str]:
 def shorten(settings: Sequence[Setting]) -> dict[Setting, str]:
     """The values of settings of one option; of several files what tells them apart: `v1`."""
     names = {setting: setting.options[0][1] for setting in settings}
-    files = tuple(setting for setting, name in names.items() if ":" in name)
-    return names | (short_names(files) if len(files) > 1 else {})
+    files = {s: name for s, name in names.items() if s.options[0][0] == CALL and ":" in name}
+    return names | dict(zip(files, tell_apart([*files.values()]), strict=True))

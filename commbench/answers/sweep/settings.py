@@ -116,8 +116,7 @@ def make_settings(
         raise UsageError(why, "use fewer values")
     paths, given = options.get(PYTHON, ()), options.get(CALL, ())
     pythons = dict(zip(_ends_of_paths(paths), map(find_interpreter, paths), strict=True))
-    ends = _ends_of_paths([value.replace(":", "/") for value in given])
-    calls = dict(zip(ends, given, strict=True))
+    calls = dict(zip(tell_apart(given), given, strict=True))
     named = {PYTHON: tuple(pythons), CALL: tuple(calls)}
     options = options | {name: found for name, found in named.items() if found}
     of_variables, of_options = (
@@ -140,6 +139,11 @@ def find_interpreter(value: str) -> str:
     itself where there is none, as of a name that is looked up in PATH."""
     paths = (Path(value, "bin", "python"), Path(value)) if value else ()
     return next((str(path.absolute()) for path in paths if is_file(path)), value)
+
+
+def tell_apart(calls: Sequence[str]) -> tuple[str, ...]:
+    """What tells own calls apart: `old` and `new` of old/mine.py:Call and new/mine.py:Call."""
+    return _ends_of_paths([call.replace(":", "/") for call in calls])
 
 
 def _ends_of_paths(paths: Sequence[str]) -> tuple[str, ...]:
