@@ -130,7 +130,7 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         yield (
             f"{slower} in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "
-            f"A check of these rows does not count {these} as usual."
+            f"A check of a new run does not count {these} as usual."
         )
         before, since = ({point.run for point in points} for points in (old, new))
         words = what_is_new(trend.environments, before, since)
