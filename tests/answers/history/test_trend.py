@@ -238,6 +238,25 @@ def test_what_the_newest_slow_run_has_of_its_own_is_named(history: History) -> N
     assert said == "nccl is 2.27.5 in the runs before, 2.28.9 in run 16."
 
 
+@pytest.mark.parametrize(
+    ("order", "named"),
+    [
+        ([0, 1], "runs 15 to 16"),
+        ([1, 0], "runs 15 to 16"),
+        ([0, None, 1], "runs 15 and 17"),
+    ],
+)
+def test_runs_that_were_added_in_another_order_are_named_by_number(
+    history: History, order: list[int | None], named: str
+) -> None:
+    fill(history, lambda _: 1.0, lambda _: {"nccl": OLD}, number=14)
+    for day in order:  # None: of another node
+        run = made_run(14 + (0.5 if day is None else day), 1.5, environment={"nccl": NEW})
+        history.add(run, node="other" if day is None else "")
+    (said,) = [line for line in document(find_trend(history)).answer if f"{NEW} in" in line]
+    assert f"nccl is {OLD} in the runs before, {NEW} in {named}." == said
+
+
 def test_a_host_that_was_slower_in_the_last_runs_is_named(history: History) -> None:
     for day, each in enumerate(noise(number=16)):
         slower = 1.5 if day >= 14 else 1.0
