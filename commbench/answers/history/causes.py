@@ -38,15 +38,17 @@ def describe_causes(causes: Iterable[Difference]) -> str:
 
 
 def what_is_new(
-    environments: Mapping[int, Recorded], before: Iterable[HistoryRun], since: Iterable[HistoryRun]
-) -> list[str]:
-    """In what may change times most of some runs, or the newest, differ from what most earlier ones
-    of its system have, and which runs do."""
+    environments: Mapping[int, Recorded], before: Iterable[HistoryRun],
+    since: Iterable[HistoryRun], calls: Collection[str],
+) -> list[str]:  # fmt: skip
+    """In what may change times of these own calls (empty: torch's) most of some runs, or the
+    newest, differ from what most earlier ones of its system have, and which runs do."""
     runs = sorted(since, key=attrgetter("placed", "id"), reverse=True)
     usual = usual_of(environments, (each for each in before if each.system == runs[0].system))
     found = collect(
         (each, run) for run in runs
-        for each in compare_recorded(usual, environments[run.environment_id]) if each.is_likely
+        for each in compare_recorded(usual, environments[run.environment_id])
+        if each.is_likely and any(map(each.concerns, calls))
     )  # fmt: skip
     texts = []
     for each, own in found.items():

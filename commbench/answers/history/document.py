@@ -133,7 +133,8 @@ def _slower_since(trend: Trend) -> Iterator[str]:
             f"A check of a new run does not count {these} as usual."
         )
         before, since = ({point.run for point in points} for points in (old, new))
-        words = what_is_new(trend.environments, before, since)
+        calls = {each.case.call for each in rows}
+        words = what_is_new(trend.environments, before, since, calls)
         yield from [f"{list_some(words, MOST_CAUSES)}."] * bool(words)
 
 

@@ -66,6 +66,43 @@ def test_only_what_changed_then_and_stayed_is_named(history: History) -> None:
     assert [cause[:] for cause in change.causes] == [("NCCL_ALGO", "not set", "Tree")]
 
 
+@pytest.mark.parametrize("slow", [8, 2])
+@pytest.mark.parametrize("call", ["", "Mine"])
+def test_the_code_of_an_own_call_is_a_cause_for_its_rows_only(
+    history: History, slow: int, call: str
+) -> None:
+    for day, each in enumerate(noise(number=16)):
+        is_new = day >= 16 - slow
+        code = {"code of Mine": "new" if is_new else "old"}
+        run = made_run(day, each * (1.5 if is_new else 1.0), environment=code)
+        history.add(run._replace(rows=[row._replace(call=call) for row in run.rows]))
+    said = " ".join(document(find_trend(history)).answer)
+    assert ("became slower" if slow == 8 else "for a step") in said
+    assert ("code of Mine" in said) == (call == "Mine")
+
+
+def test_rows_of_an_own_call_change_by_themselves(history: History) -> None:
+    for day, each in enumerate(noise(number=16)):
+        code = {"code of Mine": "new" if day >= 8 else "old"}
+        run = made_run(day, each * (1.5 if day >= 8 else 1.0), environment=code, cases=2)
+        history.add(run._replace(rows=[run.rows[0], run.rows[1]._replace(call="Mine")]))
+    trend = find_trend(history)
+    said = "\n".join(sentence(change, trend) for change in trend.changes)
+    assert re.search("all_reduce 1K became slower: .*; nothing that is recorded changed then", said)
+    assert re.search("all_reduce Mine 2K became .*; code of Mine went from old to new then", said)
+
+
+def test_an_accepted_run_is_no_step_if_it_may_be_as_fast_as_before(history: History) -> None:
+    fill(history, lambda day: 0.928 if day >= 4 else 1.0, number=9)
+    commbench.history.accept(5, db=history.path)
+    trend = find_trend(history)
+    (step,) = trend.series[0].fit.steps
+    assert 0.995 < step.ratio.ends[1] < 1
+    said = document(trend).answer
+    assert said[0] == "No lasting change shows in 5 rows."
+    assert said[1].startswith("Someone accepted run 5 ")
+
+
 def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
     for day, each in enumerate(noise()):
         slow = 1.2 if day >= STEP else 1.0
