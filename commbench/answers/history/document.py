@@ -146,14 +146,17 @@ def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:
 
 def _fast_again(trend: Trend) -> Iterator[str]:
     """Which rows are faster again in the last runs, after their last slowdown."""
-    every = collect((each.over_before <= AS_FAST, each) for each in trend.series if each.back)
-    for is_as_fast, rows in every.items():
+    every = collect(
+        ((change.run.id, step.found.over_before <= AS_FAST), step.found)
+        for change in trend.changes for step in change.steps if step.is_undone
+    )  # fmt: skip
+    for (slow, is_as_fast), rows in every.items():
         names = _names(rows, trend)
         runs = span(str, [each.back for each in rows])
         last = "The last run is" if runs == "1" else f"The last {runs} runs are"
         most = cells.ratio_text(max(each.over_before for each in rows))
-        how = "as fast as before that again" if is_as_fast else (
-            f"faster again, but took up to {most} times as long as before that"
+        how = f"as fast as before run {slow} again" if is_as_fast else (
+            f"faster again, but took up to {most} times as long as before run {slow}"
         )  # fmt: skip
         yield f"{last} {how}, too few for a level: {names}."
 

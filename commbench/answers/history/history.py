@@ -123,6 +123,11 @@ class RowStep(NamedTuple):
         return self.number == len(self.found.fit.steps) - 1 and not self.found.back
 
     @property
+    def is_undone(self) -> bool:
+        """Whether the row is nearer to the level before it again, and had no step since."""
+        return self.number == len(self.found.fit.steps) - 1 and self.found.back > 0
+
+    @property
     def levels(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points of the segments before and after it."""
         before, after = self.found.fit.segments[self.number : self.number + 2]
@@ -304,8 +309,9 @@ def fit_with_return(
             continue  # the one before them is as fast: no need to try
         fit = find_steps(times[:-back], alpha, tolerance, begin)
         levels = [part.level.value for part in fit.segments[-2:] if part.level]
-        is_slowdown = fit.steps and fit.steps[-1].ratio.value > 1 and len(levels) == 2
-        if is_slowdown and last < sqrt(prod(levels)) < before:
+        step = fit.steps[-1] if fit.steps else None
+        is_slowdown = step and step.ratio.value > 1 and _is_sure(step)
+        if is_slowdown and len(levels) == 2 and last < sqrt(prod(levels)) < before:
             return fit, back
     return find_steps(times, alpha, tolerance, begin), 0
 

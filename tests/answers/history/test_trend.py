@@ -213,20 +213,33 @@ def test_runs_that_are_fast_again_hide_no_slowdown(history: History, back: int) 
     assert first.run.id == 7 and 5 < low < 6 < high < 7 and len(first.steps) == 5
     assert [change.run.id for change in last] == [10] * (back == 3)
     said = {1: "The last run is as fast", 2: "The last 2 runs are as fast"}.get(back, "as fast")
-    assert f"{said} as before that again, too few for a level: all_reduce 1K-5K." in text or last
+    assert f"{said} as before run 7 again, too few for a level: all_reduce 1K-5K." in text or last
     assert not first.is_current and "until" not in text
 
 
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        (1.02, "The last run is as fast as before that again, too few for a level: all_reduce"),
-        (1.5, "The last run is faster again, but took up to 1.4"),
+        (1.02, "The last run is as fast as before run 7 again, too few for a level: all_reduce"),
+        (
+            1.5,
+            r"The last run is faster again, but took up to 1\.4\d* times as long as before run 7,",
+        ),
     ],
 )
 def test_how_fast_the_last_run_is_again(history: History, last: float, said: str) -> None:
     fill(history, lambda day: 4.0 if 6 <= day < 9 else last if day == 9 else 1.0, number=10)
-    assert said in " ".join(find_trend(history).text().split())
+    assert re.search(said, " ".join(find_trend(history).text().split()))
+
+
+@pytest.mark.parametrize("slow", [1.0, 4.0])
+def test_no_run_is_as_fast_again_where_none_was_slower(history: History, slow: float) -> None:
+    fill(history, lambda day: slow if 4 <= day < 8 else 1.0, number=9)
+    commbench.history.accept(5, db=history.path)
+    said = document(find_trend(history)).answer
+    assert ("No lasting change shows in 5 rows." in said) == (slow == 1)
+    assert ("as fast as before run 5 again" in said[1]) == (slow > 1)
+    assert "again" not in said[0]
 
 
 def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
