@@ -201,8 +201,11 @@ MANY = 30
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    number = f"{level.known} earlier" if level.known > 1 else "earlier"
+    number = f"{level.known + level.outliers} earlier" if level.known > 1 else "earlier"
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
+    slow = slow_run_text(level)
+    if others := max(level.outliers, bool(slow)):
+        differ += f", but for {'one' if others == 1 else others}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
     if Z * level.own > half:
@@ -219,9 +222,8 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     then = f"With {MANY} runs the interval would be {of_many}, with"
     is_more = level.runs < MANY and of_many not in ("", best)
     chance = ""
-    if slow := slow_run_text(level):
+    if slow:
         forget = f"`commbench history forget {level.slowest_run}{db}`"
-        differ += ", but for one"
         chance = f" {slow}. If you know why, {forget} leaves it out."
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
@@ -231,10 +233,9 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",
     ]
-    if level.least_step and level.least_step < (alone := exp(2 * half) - 1) < 99:
+    if (alone := exp(2 * half) - 1) < 99:
         found.append(
-            f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
-            f"history (`commbench run --history{db}`) a lasting one of "
-            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
+            f"One run shows a change of {format_rough_percent(alone)}. `commbench history "
+            f"show{db}` says which lasting one {steps.LATER} more runs would show."
         )
     return " ".join(found)

@@ -296,8 +296,20 @@ def test_a_check_says_that_the_history_is_unsure(history: History, number: int) 
     assert (
         f"{'with' if number == 6 else 'With'} any number of runs that differ as these do" in first
     )
-    assert f"`commbench history show --db {history.path}`" in first
+    assert f"`commbench history show --db {history.path}` says which lasting one 6 more" in first
     assert "--launches" not in gate.text() and f"A, {number} earlier runs" in gate.text()
+
+
+@pytest.mark.parametrize(("at", "factor"), [(3, 0.2), (9, 5.0)])
+def test_a_check_says_that_an_outlier_does_not_count_for_the_noise(
+    history: History, at: int, factor: float
+) -> None:
+    fill(history, lambda day: noise(3)[day] ** 6 * (factor if day == at else 1.0), number=14)
+    gate = check(history, made_run(14, 1.05))
+    said = " ".join(advice(gate))
+    assert re.search(r"its 14 earlier runs differ by [\d.]+ %, but for one, so a single", said), (
+        said
+    )
 
 
 def test_a_check_says_that_the_run_is_unsure(history: History) -> None:
