@@ -53,6 +53,8 @@ def advice(gate: GateResult) -> list[str]:
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith((WAITED, CLOSE)))]
     are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
+    levels = history.levels if history else {}
+    own = [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]
     is_host = history and not noisy and any(c.without_host for c in undecided)
     applies: dict[str, object] = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
@@ -63,6 +65,7 @@ def advice(gate: GateResult) -> list[str]:
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond and c.reason != APART for c in noisy),
         "unchecked": any(c.reason.startswith(judging.UNCHECKED) for c in checks),
+        "own call": any(c.case.call for c in own) and not any(c.reason == CLOSE for c in undecided),
         "too few runs": are_few,
         "some waited": are_few
         and (WAITED_TOO in absent or any(has_waited(r.queued_share) for r in gate.run.rows)),
@@ -71,8 +74,7 @@ def advice(gate: GateResult) -> list[str]:
         "faster": gate.outcome == PASS and _is_faster(gate),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
-    levels = history.levels if history else {}
-    if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
+    if own:
         own = [check for check in own if check.outcome == UNDECIDED] or own
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))

@@ -297,6 +297,7 @@ def test_a_check_says_that_the_history_is_unsure(history: History, number: int) 
         f"{'with' if number == 6 else 'With'} any number of runs that differ as these do" in first
     )
     assert f"`commbench history show --db {history.path}` says which lasting one 6 more" in first
+    assert "versions of a call" not in gate.text()
     assert "--launches" not in gate.text() and f"A, {number} earlier runs" in gate.text()
 
 
@@ -309,6 +310,19 @@ def test_a_check_says_that_an_outlier_does_not_count_for_the_noise(
     said = " ".join(advice(gate))
     assert re.search(r"its 14 earlier runs differ by [\d.]+ %, but for one, so a single", said), (
         said
+    )
+
+
+def test_a_check_of_an_own_call_says_how_to_compare_two_versions(history: History) -> None:
+    def own(run: LoadedRun) -> LoadedRun:
+        return run._replace(rows=[row._replace(call="Mine") for row in run.rows])
+
+    for day in range(8):
+        history.add(own(made_run(day, noise(3)[day] ** 10)))
+    said = advice(check(history, own(made_run(8))))
+    assert (
+        "To compare two versions of a call, measure them in turns: `commbench sweep --vary "
+        "call=OLD/FILE.py:NAME,NEW/FILE.py:NAME`." in said
     )
 
 
