@@ -282,12 +282,10 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
         for each in shown[:MOST_PANELS]
     ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
-    texts += _slower_since(trend)
+    texts = [*texts, *_slower_since(trend)] or [*document(trend).answer[:1]]
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
-    description = " ".join(texts) or "No row has a step."
-    yield plot.Picture(
-        "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
-    )  # fmt: skip
+    title, notes = "Time of a call over its first level", [*texts[:3], *few]
+    yield plot.Picture("history", title, " ".join(texts), panels, notes)
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:

@@ -168,6 +168,12 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     assert "over its first level" in drawn and drawn.count("run 40") >= 5
 
 
+def test_a_picture_without_a_step_says_so(history: History) -> None:
+    fill(history, lambda _: 1.0, number=9)
+    (picture,) = pictures(find_trend(history))
+    assert picture.notes == ["No lasting change shows in 5 rows."]
+
+
 @pytest.mark.parametrize(
     ("apart_s", "labels", "years"),
     [
