@@ -45,6 +45,8 @@ _HOW = (
 _UNLIKELY = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 """Differences that hardly change times."""
 NOT_SET = "not set"
+CODE_OF = "code of "
+"""With the name of an own call, the fact that is a digest of its code."""
 _SET_FOR_RANKS = {
     "GLOO_SOCKET_IFNAME": "lo",
     "MKL_NUM_THREADS": "1",
@@ -74,6 +76,10 @@ class Difference(NamedTuple):
     def is_likely(self) -> bool:
         """Whether it may change times."""
         return self.name not in _UNLIKELY
+
+    def concerns(self, call: str) -> bool:
+        """Whether it may change times of this own call; of torch's, for an empty name."""
+        return self.name in (CODE_OF + call, self.name.removeprefix(CODE_OF))
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""
@@ -196,7 +202,7 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
     for host, found in mappings_of(header, "other_gpus").items():  # others than rank 0's host has
         facts[f"gpus of {host}"] = "; ".join(map(str, found.values())) or "none"
-    facts |= {f"code of {own.name}": own.digest for own in header.plan.own}
+    facts |= {f"{CODE_OF}{own.name}": own.digest for own in header.plan.own}
     return {name: _text(value) for name, value in facts.items()}
 
 

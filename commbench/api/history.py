@@ -136,9 +136,13 @@ def accept(run: str | int, *, db: str | Path | None = None) -> HistoryRun:
 
 @with_known_keywords
 def forget(
-    *runs: str | int, node: str | None = None, db: str | Path | None = None
+    *runs: str | int,
+    node: str | None = None,
+    db: str | Path | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> list[HistoryRun]:
-    """Remove runs from a history: by their number or label, or all of a `node`. Returns them."""
+    """Remove runs from a history: by their number or label, or all of a `node`. Returns them.
+    `notify` gets a line for each that someone had accepted."""
     if bool(runs) == bool(node):
         trouble = "takes no runs beside --node" if runs else "needs the runs, or a --node"
         hint = "`commbench history list` names them"
@@ -150,7 +154,13 @@ def forget(
             found |= {run.id: run for run in _named(history, known, name)}
         if not found:
             raise RecordsError(f"{history.path} has no run of {node!r}", _known(history))
+        begins = history.accepted()
         history.forget([*found.values()])
+        left = {run.system for run in history.runs()}
+        for run in found.values():
+            if run.system in left and run.placed == begins.get(run.system):
+                gone = f"run {run.id} was accepted, and its level is gone"
+                notify(f"{gone}: usual is again the shortest time that lasted in the other runs")
         return [*found.values()]
 
 

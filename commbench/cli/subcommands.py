@@ -104,12 +104,14 @@ def history_forget(runs: list[str], **given: Any) -> None:
     commbench history forget trial  # all runs of this label
     commbench history forget --node node7
     """
-    found = api.history.forget(*runs, **given)
+    accepted: list[str] = []
+    found = api.history.forget(*runs, **given, notify=accepted.append)
     nodes, labels = (
         list_some([*dict.fromkeys(names)], 4)
         for names in ([run.system.node for run in found], [run.label for run in found])
     )
-    print_result(fill(f"{format_count(len(found), 'run')} of {nodes} removed: {labels}"))
+    removed = f"{format_count(len(found), 'run')} of {nodes} removed: {labels}"
+    print_result(fill("; ".join([removed, *accepted])))
 
 
 def model_fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:

@@ -53,6 +53,8 @@ def advice(gate: GateResult) -> list[str]:
     noisy = [c for c in undecided if not (c.without_host or c.reason.startswith((WAITED, CLOSE)))]
     are_few = any(absent and c.reason == absent for c in blocking)
     passing = _passing(gate) if noisy else None
+    levels = history.levels if history else {}
+    own = [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]
     is_host = history and not noisy and any(c.without_host for c in undecided)
     applies: dict[str, object] = {
         "waited": any(c.reason.startswith(WAITED) for c in undecided),
@@ -63,6 +65,7 @@ def advice(gate: GateResult) -> list[str]:
         "unsure": any(not (c.reason or c.rule.undecided) for c in undecided),
         "together": any(c.is_beyond and c.reason != APART for c in noisy),
         "unchecked": any(c.reason.startswith(judging.UNCHECKED) for c in checks),
+        "own call": any(c.case.call for c in own) and not any(c.reason == CLOSE for c in undecided),
         "too few runs": are_few,
         "some waited": are_few
         and (WAITED_TOO in absent or any(has_waited(r.queued_share) for r in gate.run.rows)),
@@ -71,8 +74,7 @@ def advice(gate: GateResult) -> list[str]:
         "faster": gate.outcome == PASS and _is_faster(gate),
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
-    levels = history.levels if history else {}
-    if own := [c for c in noisy if c.rule.limit.needs_baseline and c.case.key() in levels]:
+    if own:
         own = [check for check in own if check.outcome == UNDECIDED] or own
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
@@ -201,8 +203,11 @@ MANY = 30
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    number = f"{level.known} earlier" if level.known > 1 else "earlier"
+    number = f"{level.known + level.outliers} earlier" if level.known > 1 else "earlier"
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
+    slow = slow_run_text(level)
+    if others := max(level.outliers, bool(slow)):
+        differ += f", but for {'one' if others == 1 else others}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
     if Z * level.own > half:
@@ -219,9 +224,8 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     then = f"With {MANY} runs the interval would be {of_many}, with"
     is_more = level.runs < MANY and of_many not in ("", best)
     chance = ""
-    if slow := slow_run_text(level):
+    if slow:
         forget = f"`commbench history forget {level.slowest_run}{db}`"
-        differ += ", but for one"
         chance = f" {slow}. If you know why, {forget} leaves it out."
     found = [
         f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
@@ -231,10 +235,9 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
         "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
         " in each.",
     ]
-    if level.least_step and level.least_step < (alone := exp(2 * half) - 1) < 99:
+    if (alone := exp(2 * half) - 1) < 99:
         found.append(
-            f"One run shows a change of {format_rough_percent(alone)}, {steps.LATER} more in the "
-            f"history (`commbench run --history{db}`) a lasting one of "
-            f"{format_rough_percent(level.least_step)} (`commbench history show{db}`)."
+            f"One run shows a change of {format_rough_percent(alone)}. `commbench history "
+            f"show{db}` says which lasting one {steps.LATER} more runs would show."
         )
     return " ".join(found)

@@ -64,8 +64,8 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], _word(found))
     return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
-        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
-        f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
+        f"{change.takes[0].upper()}{change.takes[1:]} took "
+        f"{cells.ratio_with_interval_text(change.ratio)} times as long during {b}: "
         f"{_allowed(change)}."
         for change in found.host_changes
     ]
@@ -77,8 +77,8 @@ def _allowed(change: ratio.HostChange) -> str:
     if followed < ratio.FOLLOWED * whole:
         allow = f"allow for {change.allowed:.2f} times at most"
         allow = allow if followed > log(1.005) else "do not allow for it"
-        return f"Calls hardly followed, so intervals {allow}"
-    return f"Intervals allow for it{_MOST_AT.get(change.part, '')}"
+        return f"calls hardly followed, so intervals {allow}"
+    return f"intervals allow for it{_MOST_AT.get(change.part, '')}"
 
 
 def _word(found: Comparison) -> str:

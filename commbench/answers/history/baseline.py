@@ -57,13 +57,13 @@ class Level(NamedTuple):
     own: float
     """By how much more the interval of the new run is wider than that: the square root of the
     difference of the variances."""
-    least_step: float | None
-    """See Fit."""
     end: int
     """The place of the first run of what is slower now: of the last segment, or after the level."""
     known: int
-    """The runs of which the deviation is known, those of other levels among them, and without an
-    outlier."""
+    """The runs of which the deviation is known, those of other levels among them, and without the
+    outliers."""
+    outliers: int
+    """How many more there are."""
     slowest: float
     """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
     slowest_at: int
@@ -256,6 +256,7 @@ def find_level(
         segments.append(part if is_sure else part._replace(level=Estimate(exp(fmean(near)))))
         used[part.first] = part.number if is_sure else len(near)
     deviation, degrees, known = single_points(logs, segments)
+    outliers = len(logs) - known
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
     if slow and 2 * slow < len(times):
@@ -264,6 +265,7 @@ def find_level(
     if number >= steps.FEWEST:  # so many say by themselves how much runs differ
         fast = [each for part in base for each in logs[part.first : part.last + 1]]
         deviation, degrees, known = single_points(fast, base)
+        outliers = len(fast) - known
     logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
     time = exp(sum(logs_of_base) / runs)
     at, above = slow_by_chance([*_residuals(logs, segments)])
@@ -271,9 +273,8 @@ def find_level(
     usual = median(sorted(map(steps.own_deviation, times)))
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
-    least = fit.least_step
     return Level(
-        time, runs, number, deviation, degrees, usual, more, least, end, known, slowest, at
+        time, runs, number, deviation, degrees, usual, more, end, known, outliers, slowest, at
     )
 
 

@@ -38,22 +38,31 @@ def describe_causes(causes: Iterable[Difference]) -> str:
 
 
 def what_is_new(
-    environments: Mapping[int, Recorded], before: Iterable[HistoryRun], since: Iterable[HistoryRun]
-) -> list[str]:
-    """In what may change times most of some runs, or the newest, differ from what most earlier ones
-    of its system have, and which runs do."""
+    environments: Mapping[int, Recorded], before: Iterable[HistoryRun],
+    since: Iterable[HistoryRun], calls: Collection[str],
+) -> list[str]:  # fmt: skip
+    """In what may change times of these own calls (empty: torch's) most of some runs, or the
+    newest, differ from what most earlier ones of its system have, and which runs do."""
     runs = sorted(since, key=attrgetter("placed", "id"), reverse=True)
     usual = usual_of(environments, (each for each in before if each.system == runs[0].system))
     found = collect(
         (each, run) for run in runs
-        for each in compare_recorded(usual, environments[run.environment_id]) if each.is_likely
+        for each in compare_recorded(usual, environments[run.environment_id])
+        if each.is_likely and any(map(each.concerns, calls))
     )  # fmt: skip
     texts = []
     for each, own in found.items():
         if 2 * len(own) >= len(runs) or runs[0] in own:
-            which = f"run {own[0].id}" if len(own) == 1 else f"runs {own[-1].id} to {own[0].id}"
-            texts.append(each.in_words("the runs before", which))
+            texts.append(each.in_words("the runs before", name_runs(own)))
     return texts
+
+
+def name_runs(runs: Collection[HistoryRun]) -> str:
+    """`run 3`, `runs 3 to 5`, or `runs 3, 5 and 9`: by number, which is the order of adding."""
+    ids = sorted(run.id for run in runs)
+    is_range = len(ids) > 1 and ids[-1] - ids[0] == len(ids) - 1
+    which = f"{ids[0]} to {ids[-1]}" if is_range else join_words([*map(str, ids)])
+    return f"run{'s' * (len(ids) > 1)} {which}"
 
 
 def usual_of(environments: Mapping[int, Recorded], runs: Iterable[HistoryRun]) -> Recorded:

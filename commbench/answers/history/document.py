@@ -130,10 +130,11 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         yield (
             f"{slower} in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "
-            f"A check of these rows does not count {these} as usual."
+            f"A check of a new run does not count {these} as usual."
         )
         before, since = ({point.run for point in points} for points in (old, new))
-        words = what_is_new(trend.environments, before, since)
+        calls = {each.case.call for each in rows}
+        words = what_is_new(trend.environments, before, since, calls)
         yield from [f"{list_some(words, MOST_CAUSES)}."] * bool(words)
 
 
@@ -145,14 +146,17 @@ def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:
 
 def _fast_again(trend: Trend) -> Iterator[str]:
     """Which rows are faster again in the last runs, after their last slowdown."""
-    every = collect((each.over_before <= AS_FAST, each) for each in trend.series if each.back)
-    for is_as_fast, rows in every.items():
+    every = collect(
+        ((change.run.id, step.found.over_before <= AS_FAST), step.found)
+        for change in trend.changes for step in change.steps if step.is_undone
+    )  # fmt: skip
+    for (slow, is_as_fast), rows in every.items():
         names = _names(rows, trend)
         runs = span(str, [each.back for each in rows])
         last = "The last run is" if runs == "1" else f"The last {runs} runs are"
         most = cells.ratio_text(max(each.over_before for each in rows))
-        how = "as fast as before that again" if is_as_fast else (
-            f"faster again, but took up to {most} times as long as before that"
+        how = f"as fast as before run {slow} again" if is_as_fast else (
+            f"faster again, but took up to {most} times as long as before run {slow}"
         )  # fmt: skip
         yield f"{last} {how}, too few for a level: {names}."
 
@@ -278,12 +282,10 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
         for each in shown[:MOST_PANELS]
     ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
-    texts += _slower_since(trend)
+    texts = [*texts, *_slower_since(trend)] or [*document(trend).answer[:1]]
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
-    description = " ".join(texts) or "No row has a step."
-    yield plot.Picture(
-        "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
-    )  # fmt: skip
+    title, notes = "Time of a call over its first level", [*texts[:3], *few]
+    yield plot.Picture("history", title, " ".join(texts), panels, notes)
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:

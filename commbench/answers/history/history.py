@@ -63,7 +63,7 @@ class FittedSeries(NamedTuple):
 
     @property
     def steps(self) -> list[Step]:
-        """The steps that are sure: levels of few runs may be too unsure for one."""
+        """The steps that are sure: levels of few runs, or since an accepted one, may be none."""
         return [*filter(_is_sure, self.fit.steps)]
 
     @property
@@ -121,6 +121,11 @@ class RowStep(NamedTuple):
     def is_last(self) -> bool:
         """Whether the row had no step since, and is not as fast as before again."""
         return self.number == len(self.found.fit.steps) - 1 and not self.found.back
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether the row is nearer to the level before it again, and had no step since."""
+        return self.number == len(self.found.fit.steps) - 1 and self.found.back > 0
 
     @property
     def levels(self) -> tuple[Sequence[Point], Sequence[Point]]:
@@ -286,8 +291,8 @@ def fit_series(
 
 
 def _is_sure(step: Step) -> bool:
-    """Whether the interval of a step does not contain 1."""
-    low, high = step.ratio.ends
+    """Whether the interval of a step does not contain 1, also as it is written."""
+    low, high = (round(end, 2) for end in step.ratio.ends)
     return not low <= 1 <= high
 
 
@@ -304,8 +309,9 @@ def fit_with_return(
             continue  # the one before them is as fast: no need to try
         fit = find_steps(times[:-back], alpha, tolerance, begin)
         levels = [part.level.value for part in fit.segments[-2:] if part.level]
-        is_slowdown = fit.steps and fit.steps[-1].ratio.value > 1 and len(levels) == 2
-        if is_slowdown and last < sqrt(prod(levels)) < before:
+        step = fit.steps[-1] if fit.steps else None
+        is_slowdown = step and step.ratio.value > 1 and _is_sure(step)
+        if is_slowdown and len(levels) == 2 and last < sqrt(prod(levels)) < before:
             return fit, back
     return find_steps(times, alpha, tolerance, begin), 0
 
@@ -339,7 +345,8 @@ def find_changes(
         old, new = (environments[run.environment_id] for run in (before, latest))
         both = [usual_of(environments, (point.run for point in same)) for same in first.levels]
         usual = compare_recorded(*both)
-        causes += [each for each in compare_recorded(old, new) if each in usual]
+        found = compare_recorded(old, new)
+        causes += [e for e in found if e in usual and e.concerns(first.case.call)]
         causes.sort(key=lambda cause: not cause.is_likely)
         partly = host_causes(*first.levels, first.ratio.value, LEAST_PART)
         yield Change(
@@ -349,6 +356,7 @@ def find_changes(
 
 
 def _are_one(first: RowStep, other: RowStep) -> bool:
-    """Whether two steps may be at the same time, in the same direction."""
+    """Whether two steps may be at the same time, in the same direction, of calls of one code."""
     is_near = first.earliest - NEAR <= other.latest and other.earliest <= first.latest + NEAR
-    return (first.ratio.value > 1) == (other.ratio.value > 1) and is_near
+    is_alike = (first.ratio.value > 1) == (other.ratio.value > 1)
+    return is_alike and is_near and first.case.call == other.case.call

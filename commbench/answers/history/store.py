@@ -47,6 +47,7 @@ APPLICATION = 0x636D6268
 SCHEMA = 2
 """1, without `queued` of points, was never released."""
 MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
+REMAKE_HINT = "it is damaged: `commbench history add results --db NEW.sqlite` makes it again"
 WAIT_S = 60.0
 """How long a writer waits for others."""
 TABLES = """
@@ -346,6 +347,7 @@ class History:
             "readonly": "make it writable, or name another one: --db FILE",
             "not a database": "name the file of a history: --db FILE",
             "not a history": "name the file of a history: --db FILE",
+            **dict.fromkeys(("malformed", "decode", "no such"), REMAKE_HINT),
         }
         hint = next((hint for word, hint in hints.items() if word in why), "check --db FILE")
         return RecordsError(f"cannot use the history {self.path}: {why}", hint)

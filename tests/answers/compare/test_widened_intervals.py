@@ -141,7 +141,7 @@ def test_calls_that_are_not_slower_show_that_the_host_is_not_why() -> None:
     found = compare(a, b)
     assert [row.verdict for row in found.rows] == ["undecided", "slower"]
     assert all(1 < change.allowed < 1.9 < change.ratio.value for change in found.host_changes)
-    assert "Calls hardly followed, so intervals allow for 1." in " ".join(known_causes(found))
+    assert "calls hardly followed, so intervals allow for 1." in " ".join(known_causes(found))
     both = compare(measured("old", 1e-4, **host(1)), in_memory(
         "new", [steady(2.2e-4, 24)] * 2, (1 << 10, 2 << 10), launches=3, **host(2.5)
     ))  # fmt: skip

@@ -165,8 +165,12 @@ def test_a_damaged_file_is_an_error_in_words(db: Path) -> None:
     content = bytearray(db.read_bytes())
     content[4096:] = b"\x77" * (len(content) - 4096)
     db.write_bytes(content)
-    with pytest.raises(RecordsError, match="cannot use the history"), History(db) as history:
+    with (
+        pytest.raises(RecordsError, match="cannot use the history") as raised,
+        History(db) as history,
+    ):
         list(history.series())
+    assert "`commbench history add results --db NEW.sqlite` makes it again" in raised.value.hint
 
 
 def start_writer(db: Path, label: str, log: Path) -> subprocess.Popen[bytes]:

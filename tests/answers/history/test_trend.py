@@ -66,6 +66,43 @@ def test_only_what_changed_then_and_stayed_is_named(history: History) -> None:
     assert [cause[:] for cause in change.causes] == [("NCCL_ALGO", "not set", "Tree")]
 
 
+@pytest.mark.parametrize("slow", [8, 2])
+@pytest.mark.parametrize("call", ["", "Mine"])
+def test_the_code_of_an_own_call_is_a_cause_for_its_rows_only(
+    history: History, slow: int, call: str
+) -> None:
+    for day, each in enumerate(noise(number=16)):
+        is_new = day >= 16 - slow
+        code = {"code of Mine": "new" if is_new else "old"}
+        run = made_run(day, each * (1.5 if is_new else 1.0), environment=code)
+        history.add(run._replace(rows=[row._replace(call=call) for row in run.rows]))
+    said = " ".join(document(find_trend(history)).answer)
+    assert ("became slower" if slow == 8 else "for a step") in said
+    assert ("code of Mine" in said) == (call == "Mine")
+
+
+def test_rows_of_an_own_call_change_by_themselves(history: History) -> None:
+    for day, each in enumerate(noise(number=16)):
+        code = {"code of Mine": "new" if day >= 8 else "old"}
+        run = made_run(day, each * (1.5 if day >= 8 else 1.0), environment=code, cases=2)
+        history.add(run._replace(rows=[run.rows[0], run.rows[1]._replace(call="Mine")]))
+    trend = find_trend(history)
+    said = "\n".join(sentence(change, trend) for change in trend.changes)
+    assert re.search("all_reduce 1K became slower: .*; nothing that is recorded changed then", said)
+    assert re.search("all_reduce Mine 2K became .*; code of Mine went from old to new then", said)
+
+
+def test_an_accepted_run_is_no_step_if_it_may_be_as_fast_as_before(history: History) -> None:
+    fill(history, lambda day: 0.928 if day >= 4 else 1.0, number=9)
+    commbench.history.accept(5, db=history.path)
+    trend = find_trend(history)
+    (step,) = trend.series[0].fit.steps
+    assert 0.995 < step.ratio.ends[1] < 1
+    said = document(trend).answer
+    assert said[0] == "No lasting change shows in 5 rows."
+    assert said[1].startswith("Someone accepted run 5 ")
+
+
 def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
     for day, each in enumerate(noise()):
         slow = 1.2 if day >= STEP else 1.0
@@ -131,6 +168,12 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     assert "over its first level" in drawn and drawn.count("run 40") >= 5
 
 
+def test_a_picture_without_a_step_says_so(history: History) -> None:
+    fill(history, lambda _: 1.0, number=9)
+    (picture,) = pictures(find_trend(history))
+    assert picture.notes == ["No lasting change shows in 5 rows."]
+
+
 @pytest.mark.parametrize(
     ("apart_s", "labels", "years"),
     [
@@ -176,20 +219,33 @@ def test_runs_that_are_fast_again_hide_no_slowdown(history: History, back: int) 
     assert first.run.id == 7 and 5 < low < 6 < high < 7 and len(first.steps) == 5
     assert [change.run.id for change in last] == [10] * (back == 3)
     said = {1: "The last run is as fast", 2: "The last 2 runs are as fast"}.get(back, "as fast")
-    assert f"{said} as before that again, too few for a level: all_reduce 1K-5K." in text or last
+    assert f"{said} as before run 7 again, too few for a level: all_reduce 1K-5K." in text or last
     assert not first.is_current and "until" not in text
 
 
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        (1.02, "The last run is as fast as before that again, too few for a level: all_reduce"),
-        (1.5, "The last run is faster again, but took up to 1.4"),
+        (1.02, "The last run is as fast as before run 7 again, too few for a level: all_reduce"),
+        (
+            1.5,
+            r"The last run is faster again, but took up to 1\.4\d* times as long as before run 7,",
+        ),
     ],
 )
 def test_how_fast_the_last_run_is_again(history: History, last: float, said: str) -> None:
     fill(history, lambda day: 4.0 if 6 <= day < 9 else last if day == 9 else 1.0, number=10)
-    assert said in " ".join(find_trend(history).text().split())
+    assert re.search(said, " ".join(find_trend(history).text().split()))
+
+
+@pytest.mark.parametrize("slow", [1.0, 4.0])
+def test_no_run_is_as_fast_again_where_none_was_slower(history: History, slow: float) -> None:
+    fill(history, lambda day: slow if 4 <= day < 8 else 1.0, number=9)
+    commbench.history.accept(5, db=history.path)
+    said = document(find_trend(history)).answer
+    assert ("No lasting change shows in 5 rows." in said) == (slow == 1)
+    assert ("as fast as before run 5 again" in said[1]) == (slow > 1)
+    assert "again" not in said[0]
 
 
 def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
@@ -200,10 +256,7 @@ def test_rows_that_are_slower_without_a_step_are_said(history: History) -> None:
     assert found, said
     ratio, low, high = map(float, found.groups())
     assert 1.2 < low < 1.3 < high < 1.4 and low < ratio < high
-    assert (
-        "A check of these rows does not count these runs as usual." in said
-        and "None of" not in said
-    )
+    assert "A check of a new run does not count these runs as usual." in said
     commbench.history.accept(15, db=history.path)
     assert "for a step:" not in find_trend(history).text()
     commbench.history.accept(1, db=history.path)
@@ -239,6 +292,25 @@ def test_what_the_newest_slow_run_has_of_its_own_is_named(history: History) -> N
         history.add(made_run(day, each * (1.5 if day >= 14 else 1.0), environment=of_run))
     (said,) = [line for line in document(find_trend(history)).answer if "nccl" in line]
     assert said == "nccl is 2.27.5 in the runs before, 2.28.9 in run 16."
+
+
+@pytest.mark.parametrize(
+    ("order", "named"),
+    [
+        ([0, 1], "runs 15 to 16"),
+        ([1, 0], "runs 15 to 16"),
+        ([0, None, 1], "runs 15 and 17"),
+    ],
+)
+def test_runs_that_were_added_in_another_order_are_named_by_number(
+    history: History, order: list[int | None], named: str
+) -> None:
+    fill(history, lambda _: 1.0, lambda _: {"nccl": OLD}, number=14)
+    for day in order:  # None: of another node
+        run = made_run(14 + (0.5 if day is None else day), 1.5, environment={"nccl": NEW})
+        history.add(run, node="other" if day is None else "")
+    (said,) = [line for line in document(find_trend(history)).answer if f"{NEW} in" in line]
+    assert f"nccl is {OLD} in the runs before, {NEW} in {named}." == said
 
 
 def test_a_host_that_was_slower_in_the_last_runs_is_named(history: History) -> None:
