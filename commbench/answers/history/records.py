@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.columns import DEFAULTS, KEY
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostics import has_waited
-from commbench.analysis.environment import fabric_of
+from commbench.analysis.environment import Recorded, fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.answers.compare.host import CLOCK, FIGURES
 from commbench.errors import UsageError
@@ -168,6 +168,16 @@ def case_text(case: Case) -> str:
 def case_of(text: str) -> Case:
     """The case that case_text wrote."""
     return Case(index=0, count=0, **json.loads(text))
+
+
+def system_of(text: str) -> System:
+    """The system that was written as its values."""
+    return System(*json.loads(text))
+
+
+def recorded_from(text: str) -> Recorded:
+    """What was recorded of an environment, likewise."""
+    return Recorded(*json.loads(text))
 
 
 def slowest_link(header: RunHeader | None) -> float | None:

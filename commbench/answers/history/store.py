@@ -24,7 +24,7 @@ from math import exp
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 from commbench.analysis.diagnostics import MOST_QUEUED, has_waited
@@ -72,6 +72,7 @@ LATER_TABLES = {
 }
 """Earlier versions have none of these, and read the rest."""
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
+_Made = TypeVar("_Made")
 Keep: TypeAlias = Callable[[System, Case], bool]
 """Which series are wanted: by their system and case."""
 
@@ -187,9 +188,13 @@ class History:
         )
         host = collect((run, tuple(each)) for run, *each in self._later("host"))
         runs = [
-            HistoryRun(own, System(*json.loads(text)), *rest)._replace(host_s=(*host.get(own, ()),))
+            HistoryRun(own, self._made(records.system_of, text), *rest)._replace(
+                host_s=(*host.get(own, ()),)
+            )
             for own, text, *rest in found
         ]
+        for run in runs:
+            self._made(datetime.fromisoformat, run.placed)
         return [run for run in runs if node in ("", run.system.node)]
 
     def series(self, keep: Keep = lambda *_: True) -> Iterator[Series]:
@@ -199,7 +204,10 @@ class History:
         known = self._read(
             "SELECT series.id, facts, measured FROM series JOIN system ON series.system = system.id"
         )
-        found = [(System(*json.loads(s)), records.case_of(m), own) for own, s, m in known]
+        found = [
+            (self._made(records.system_of, s), self._made(records.case_of, m), own)
+            for own, s, m in known
+        ]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
             if not keep(system, case):
@@ -217,7 +225,15 @@ class History:
             "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
             (run.id,),
         )
-        return [(records.case_of(m), Point(run, Estimate(*time), q)) for m, *time, q in found]
+        made = ((self._made(records.case_of, m), time, q) for m, *time, q in found)
+        return [(case, Point(run, Estimate(*time), queued)) for case, time, queued in made]
+
+    def _made(self, make: Callable[[str], _Made], text: str) -> _Made:
+        """What a text of the file describes; RecordsError where it is damaged."""
+        try:
+            return make(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RecordsError(f"{self.path} describes no run: {error}", REMAKE_HINT) from None
 
     def waited(self) -> dict[int, int]:
         """How many rows of a run, by its id, do not count: see Point.counts."""
@@ -227,7 +243,7 @@ class History:
     def environments(self) -> dict[int, Recorded]:
         """The environments of runs, by their id."""
         found = self._read("SELECT id, content FROM environment")
-        return {own: Recorded(*json.loads(content)) for own, content in found}
+        return {own: self._made(records.recorded_from, content) for own, content in found}
 
     def accept(self, run: HistoryRun) -> None:
         """Let the usual level of the run's system begin with this run, in place of one that was
@@ -241,7 +257,7 @@ class History:
 
     def accepted(self) -> dict[System, str]:
         """The place of the run with which the accepted level of a system begins."""
-        return {System(*json.loads(facts)): at for facts, at in self._later("accepted")}
+        return {self._made(records.system_of, s): at for s, at in self._later("accepted")}
 
     def forget(self, runs: Sequence[HistoryRun]) -> None:
         """Remove these runs with all that only they have, and that one was accepted, in one
@@ -337,7 +353,7 @@ class History:
         """Errors of SQLite as RecordsError."""
         try:
             yield
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self._error(str(error)) from None
 
     def _error(self, why: str) -> RecordsError:

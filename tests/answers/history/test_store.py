@@ -173,6 +173,25 @@ def test_a_damaged_file_is_an_error_in_words(db: Path) -> None:
     assert "`commbench history add results --db NEW.sqlite` makes it again" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE system SET facts = '{'", "describes no run"),
+        ('UPDATE series SET measured = \'{"operation": 1, "colour": 2}\'', "describes no run"),
+        ("UPDATE run SET placed = '2026-13-01'", "describes no run"),
+        ("UPDATE run SET label = CAST(x'ff' AS TEXT)", "cannot use the history"),
+    ],
+)
+def test_damaged_values_are_errors_in_words(db: Path, statement: str, why: str) -> None:
+    with History(db, is_written=True) as history:
+        history.add(made_run(0, cases=3))
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute(statement)
+    with pytest.raises(RecordsError, match=why) as raised, History(db) as history:
+        list(history.series())
+    assert "`commbench history add results --db NEW.sqlite` makes it again" in raised.value.hint
+
+
 def start_writer(db: Path, label: str, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as out:
         command = [sys.executable, Path(__file__).parents[2] / "history_writer.py", db, label]
