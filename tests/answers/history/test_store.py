@@ -177,7 +177,7 @@ def test_a_damaged_file_is_an_error_in_words(db: Path) -> None:
     ("statement", "why"),
     [
         ("UPDATE system SET facts = '{'", "describes no run"),
-        ('UPDATE series SET measured = \'{"operation": 1, "colour": 2}\'', "describes no run"),
+        ("UPDATE series SET measured = '{}x' WHERE id = 1", "describes no run"),
         ("UPDATE run SET placed = '2026-13-01'", "describes no run"),
         ("UPDATE run SET label = CAST(x'ff' AS TEXT)", "cannot use the history"),
     ],
