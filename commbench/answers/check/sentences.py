@@ -218,7 +218,7 @@ def rule_notes(result: RuleResult) -> list[str]:
     found = [*result.remarks, *["No row matches it."] * (not result.checks)]
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
-        found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
+        found.append(f"No interval ({rows}): the value alone decides.")
     if result.outcome == PASS:
         timed = (check for check in result.checks if check.estimate)
         closest = max(timed, key=_most_excess)

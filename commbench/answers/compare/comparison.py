@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench import stats
 from commbench.analysis import environment
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
-from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
+from commbench.analysis.columns import FEW, KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
-from commbench.analysis.environment import NEEDED_FACTS, Difference
+from commbench.analysis.environment import MUST_MATCH, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names, make_frame, match_rows
 from commbench.analysis.row_names import case_of_kind, kind_values
 from commbench.answers.compare import host, ratio, turns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COMPARED = (
-    *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
+    *KEY, *TIMES, *FEW, *UNDISTURBED_TIMES, *MUST_MATCH, "label", "busbw_GBps", "status",
     "launch_min_us", "launch_max_us", "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
