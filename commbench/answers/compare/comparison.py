@@ -207,6 +207,13 @@ class Comparison(Result, view="answers.compare.document"):
         reasons = (ratio.APART, ratio.HOST.format(SLOWER))
         return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
 
+    @property
+    def unsure(self) -> int:
+        """How many rows noise alone leaves undecided although their ratio is above the tolerance.
+        The ratio of a range is so only where that of one of its rows is."""
+        most = 1 + self.tolerance
+        return sum(r.reason == ratio.OVERLAP and r.ratio.value > most for r in self.rows if r.ratio)
+
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {
