@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import worst_numerics
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import cover_launches
+from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
@@ -219,6 +221,8 @@ DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._fi
 UNDISTURBED_TIMES = ("time_p5_us", "time_p5_ci_low_us", "time_p5_ci_high_us")
 """The time of undisturbed calls, and the ends of its interval."""
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
+FEW = ("backend", "launches", "iterations", "time_min_us", "time_max_us")
+"""What the interval of few samples needs; see Row.time."""
 NEEDED = (*(name for name in KEY if name not in DEFAULTS), *TIMES, "status")
 """What a results.csv must have. Older files may lack other columns."""
 
@@ -246,8 +250,15 @@ class Row:
 
     @property
     def time(self: Any) -> Estimate | None:
-        """The median time in seconds."""
-        return known(self.time_s, self.time_ci_low_s, self.time_ci_high_s)
+        """The median time in seconds, with an interval also where samples are few and launches are
+        known; see cover_launches."""
+        found = known(self.time_s, self.time_ci_low_s, self.time_ci_high_s)
+        if found is None or found.has_interval or not {*FEW}.issubset(self.columns):
+            return found
+        return cover_launches(
+            found, self.launches or 0, usual_launch_spread(self.backend),
+            self.iterations or 0, self.time_min_s, self.time_max_s,
+        )  # fmt: skip
 
     @property
     def undisturbed(self: Any) -> Estimate | None:

@@ -248,7 +248,8 @@ def cover_launches(
     ranges, factor = _MEAN_RANGES.get(iterations), _UNTESTED
     if ranges and least and most:
         own = student_quantile(Z, iterations - 1) * log(most / least) / ranges / sqrt(iterations)
-        factor = exp(hypot(launch_half_width([0.0] * launches, spread), own))
+        usual = launch_half_width([0.0] * launches, spread) if spread else 0.0
+        factor = exp(hypot(usual, own))
     return Estimate(time.value, time.value / factor, time.value * factor)
 
 

@@ -75,6 +75,9 @@ def compare(
         "ranks waited for a core": sum(comparison.waited for comparison in comparisons),
         "the host may be why calls took longer": sum(each.hidden for each in comparisons),
         "slower, but not for all rows together,": alone,
+        "the ratio is above the tolerance, but not its whole interval,": sum(
+            comparison.unsure for comparison in comparisons
+        ),
     }
     if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
         print_status(f"no verdict: {'; '.join(why)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -170,9 +171,11 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
 ) -> None:
     several_launches(tmp_path / "old", plan(sizes=old))
     several_launches(tmp_path / "new", plan(sizes=new))
-    ended = commbench("check", "new", "--against", "old")
+    ended = commbench("check", "new", "--against", "old", "--junit", "j.xml")
     assert ended.code == 7
     assert f"NO VERDICT: 1 of 2 rows passed, 1 cannot be judged ({reason})." in ended.out
+    told = (tmp_path / "j.xml").read_text()
+    assert re.search(rf"KiB takes \S+ \(.*\) us \({reason}\); limit: at most", told), told
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
     for choice in ("pass", "fail"):
         assert commbench("check", "new", "--against", "old", "--undecided", choice).code == 7

@@ -94,3 +94,16 @@ def test_results_without_samples_can_be_compared_only(commbench: Commbench, tmp_
     commbench("report", "old.csv", "new.csv", "-o", "both.html").good()
     page = Page((tmp_path / "both.html").read_text())
     assert page.texts["h1"] == ["new (B) compared with old (A)"]
+
+
+@pytest.mark.parametrize(("times", "code"), [(1.4, 7), (1.03, 0)])
+def test_an_undecided_row_that_may_be_slower_is_no_pass(
+    commbench: Commbench, tmp_path: Path, times: float, code: int
+) -> None:
+    for name, factor in (("a", 1e-4), ("b", times * 1e-4)):
+        samples = [[factor, 2 * factor] * 10]
+        synthetic_run(tmp_path / name, name, lambda _, s=samples: s, plan(sizes=(1024,)))
+    ended = commbench("compare", "a", "b", "--fail-if-slower")
+    assert (ended.code, "1 undecided" in ended.out) == (code, True)
+    beyond = "the ratio is above the tolerance, but not its whole interval, in 1 row"
+    assert ended.err == f"no verdict: {beyond}\n" * (code == 7)

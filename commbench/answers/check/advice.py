@@ -143,6 +143,7 @@ def _after_failure(gate: GateResult) -> list[str]:
         "incomplete": gate.incomplete and not is_others,
         "incomplete import": gate.incomplete and is_others,
         "invalid": not all(check.estimate for check in failed),
+        "p5": found and is_slower and not in_turns and any(row.undisturbed for row in found.rows),
         "slower": is_slower and not in_turns,
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,

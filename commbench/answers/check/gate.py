@@ -68,6 +68,8 @@ class RowCheck(NamedTuple):
     """The outcome by its own interval, where what the host did leaves it open."""
     decided_by: Estimate | None = None
     """It with the interval that decides, where that is another one: see `reason`."""
+    time: Estimate | None = None
+    """Of a row that is not judged, in the run that has it."""
 
     @property
     def excess(self) -> float:
@@ -117,8 +119,7 @@ class Checks(Collection[RowCheck]):
 
     def passing(self, reason: str = "") -> Checks:
         """The rows that pass by themselves, or for a reason."""
-        of = PASS, reason
-        return Checks(lambda: (check for check in self if (check.outcome, check.reason) == of))
+        return Checks(lambda: (c for c in self if (c.outcome, c.reason) == (PASS, reason)))
 
     def __len__(self) -> int:
         return self.passed + len(self.others)
@@ -171,8 +172,7 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
     """The run (B) against the baseline (A)."""
     results: tuple[RuleResult, ...]
     incomplete: str
-    """Why the run is incomplete; then the check fails. Empty where the run is complete, or where
-    its file does not hold whether it is."""
+    """Why the run is incomplete, so that the check fails; empty where it is not, or none knows."""
 
     @property
     def outcome(self) -> str:
@@ -220,8 +220,8 @@ def check(
 
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
     `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
-    makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
-    is none, or rules none of which matches a row, if one must. See also `require_comparable`.
+    makes impossible are remarked on. Raises UsageError for a rule that lacks its baseline, or where
+    a rule must match a row and none does. See also `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
@@ -363,10 +363,9 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
 
 
 def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: bool) -> RowCheck:
-    """The outcome of a row. One that is not checked, or whose measurement says too little, may
-    fail but does not pass; one that is compared with a baseline does neither where ranks of a side
-    waited for a core. Noise makes calls slower only: so without a baseline a row within the limit
-    passes nevertheless."""
+    """The outcome of a row. One that is not checked, or is too unsure, may fail but does not pass.
+    One with a baseline does neither where ranks of a side waited for a core; without one, it passes
+    within the limit nevertheless, since noise only makes calls slower."""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
     doubt = ratio.why_undecided(baseline, row, in_turns) if baseline else ""
@@ -384,7 +383,8 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
 
 
 def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
-    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched=is_unmatched)
+    time = row.time if _has_time(row) else None
+    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched, time=time)
 
 
 def _has_time(row: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A row fails if its whole 95 % interval lies beyond the limit. It passes if the whole interval lies
 within the limit. Else the limit lies inside the interval, and it is undecided, or likely passes.
-Where no interval is known, the median (or the mean that another tool printed) decides.
+Where no interval is known (in other tools' files), the median, or the mean that is there, decides.
 """
 
 from __future__ import annotations

@@ -193,7 +193,9 @@ def counts(results: Sequence[RuleResult]) -> str:
 
 def finding(check: RowCheck) -> str:
     """What a row does, with its value and interval: `takes 600 (590 … 610) us`. The reason where
-    there is no value."""
+    there is no value; its time where it has a valid one and is not judged."""
+    if check.time:
+        return f"takes {cells.time_with_interval_text(check.time)} ({check.reason})"
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
@@ -218,7 +220,7 @@ def rule_notes(result: RuleResult) -> list[str]:
     found = [*result.remarks, *["No row matches it."] * (not result.checks)]
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
-        found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
+        found.append(f"No interval ({rows}): the value alone decides.")
     if result.outcome == PASS:
         timed = (check for check in result.checks if check.estimate)
         closest = max(timed, key=_most_excess)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench import stats
 from commbench.analysis import environment
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
-from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
+from commbench.analysis.columns import FEW, KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
-from commbench.analysis.environment import NEEDED_FACTS, Difference
+from commbench.analysis.environment import MUST_MATCH, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, distinct_names, make_frame, match_rows
 from commbench.analysis.row_names import case_of_kind, kind_values
 from commbench.answers.compare import host, ratio, turns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COMPARED = (
-    *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
+    *KEY, *TIMES, *FEW, *UNDISTURBED_TIMES, *MUST_MATCH, "label", "busbw_GBps", "status",
     "launch_min_us", "launch_max_us", "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
@@ -206,6 +206,13 @@ class Comparison(Result, view="answers.compare.document"):
         """How many rows would be slower if the host were known not to be why."""
         reasons = (ratio.APART, ratio.HOST.format(SLOWER))
         return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
+
+    @property
+    def unsure(self) -> int:
+        """How many rows noise alone leaves undecided although their ratio is above the tolerance.
+        The ratio of a range is so only where that of one of its rows is."""
+        most = 1 + self.tolerance
+        return sum(r.reason == ratio.OVERLAP and r.ratio.value > most for r in self.rows if r.ratio)
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""

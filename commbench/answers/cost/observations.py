@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z, cover_launches
+from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, kind_of
 from commbench.answers.cost.machine import WARNING, Point
 from commbench.errors import CommbenchError, RecordsError
 from commbench.output.text import join_words
 from commbench.plan import dimensions, operations
-from commbench.plan.backends import usual_launch_spread
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.readers.lines import read_cells, table_lines
@@ -80,11 +79,7 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             unused[why] += 1
             continue
         selected, channels = _selection(run.header, row)
-        covered = cover_launches(
-            row.time, row.launches or 0, usual_launch_spread(row.backend),
-            row.iterations or 0, row.time_min_s, row.time_max_s,
-        )  # fmt: skip
-        known = uncertainty(*covered)
+        known = uncertainty(*row.time)
         point = Point(*shape, row.size_bytes, row.time_s, channels=channels, uncertainty=known)
         words = (_word(name, getattr(row, name)) for name in VARYING)
         warned.update((row.warnings or "").split())

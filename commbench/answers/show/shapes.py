@@ -1,8 +1,8 @@
 """SHAPES: what a run found about groups, overlaps, unequal blocks, forms of a call, pairs of ranks
 and new groups: figures of one row, and the sentence that says them.
 
-The row is of the largest size of its kind of call. Of several kinds it is the surest one, whose
-interval is furthest from no effect.
+The row is of the largest size of its kind of call. Of several kinds it is the decided one whose
+interval is furthest from no effect. Where none is decided, it has the narrowest interval.
 """
 
 from __future__ import annotations
@@ -57,12 +57,15 @@ class Finding(NamedTuple):
     """Whether ranks waited for a core too long: then nothing is decided."""
 
     @property
-    def sureness(self) -> tuple[float, float]:
+    def sureness(self) -> tuple[float, ...]:
         """Of two findings the surer one has the larger value; without a ratio the faster one."""
         if not (found := self.figures.get("ratio")):
-            return 0.0, -self.figures["time_s"].value
+            return (-self.figures["time_s"].value,)
+        if not found.has_interval:
+            return (-1.0,)
         low, high = found.ends
-        return max(1.0, low, 1 / high if high else 0.0), found.value
+        is_open, narrow = self.verdict == UNDECIDED, low / high if high else 0.0
+        return (0.0, narrow) if is_open else (max(1.0, low, 1 / high), found.value)
 
     @property
     def verdict(self) -> str:
@@ -72,7 +75,8 @@ class Finding(NamedTuple):
         if (hidden := self.figures.get("hidden_share")) and not self.has_waited:
             low, high = hidden.ends  # of an overlap, what is hidden is the answer
             return UNDECIDED if high - low > MOST_UNSURE else ""
-        return UNDECIDED if self.has_waited else decide(found, TOLERANCE)
+        is_open = self.has_waited or not found.has_interval
+        return UNDECIDED if is_open else decide(found, TOLERANCE)
 
 
 class Shape(NamedTuple):

@@ -20,7 +20,7 @@ from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
 from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
-from commbench.stats import Estimate
+from commbench.stats import UNDECIDED, Estimate
 from commbench.units import format_count, format_time
 from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.document import Document, Items, Table
@@ -115,9 +115,12 @@ def document(found: StartUps) -> Document:
         took += f"{format_time(joined.connect_s)}; both measured once."
         answer.append(f"{ranks}{beside}: {took}")
     shapes = find_shapes(make_rows(found.runs[-1]))
-    calls_of = f"the calls of {format_count(headers[-1].plan.world_size, 'rank')}"
-    surest = f" Of {calls_of}, this has the surest ratio." * (len(found.calls) > 2)
-    answer.append(shapes_sentence(headers[-1], shapes) + surest * bool(shapes))
+    ranks = format_count(headers[-1].plan.world_size, "rank")
+    surest = f" No other call of {ranks} surely differs more."
+    if shapes and shapes[-1].verdict == UNDECIDED:
+        surest = f" The other calls of {ranks} are undecided, too."
+    several = len(found.calls) > 2 and bool(shapes)
+    answer.append(shapes_sentence(headers[-1], shapes) + surest * several)
     hint = f"`commbench show {typed_name(found.runs[-1])} --warnings` prints them"
     blocks = [
         Table("", joining, found.joined),

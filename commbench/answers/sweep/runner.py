@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from shlex import quote
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +34,7 @@ from commbench.answers.sweep.settings import Setting
 from commbench.output.text import short_repr
 from commbench.results.files import path_exists, read_whole, replace_file
 from commbench.results.rounds import attempts, merge_rounds, read_complete, read_round, round_folder
-from commbench.results.run_folder import SWEEP
+from commbench.results.run_folder import SWEEP, holds_rounds
 from commbench.results.schema import FAILED, Run
 from commbench.validation import brief, build
 
@@ -132,7 +133,10 @@ def read_sweep(folder: Path) -> Sweep:
         return sweep
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         why = f"{path} describes no sweep: {error}"
-        raise errors.RecordsError(why, "start a new sweep") from None
+        own = [quote(str(each)) for each in sorted(folder.iterdir()) if holds_rounds(each)][:2]
+        still = f"; `commbench compare {' '.join(own)}` still compares these settings"
+        hint = f"start a new sweep{still * (len(own) > 1)}"
+        raise errors.RecordsError(why, hint) from None
 
 
 def _pairs(values: Any) -> tuple[tuple[str, str], ...]:

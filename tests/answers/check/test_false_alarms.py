@@ -8,9 +8,23 @@ from math import sqrt
 
 import pytest
 from gate_power import checked
+from synthetic import in_memory
 
-from commbench.answers.check.gate import NOT_TOGETHER, TOO_WIDE, WIDE, Judge, _decide
+from commbench.analysis.load import as_loaded_run
+from commbench.answers.check.advice import advice
+from commbench.answers.check.gate import (
+    CHECKED,
+    NO_VERDICT,
+    NOT_TOGETHER,
+    TOO_WIDE,
+    WIDE,
+    Judge,
+    _decide,
+    check,
+)
+from commbench.answers.check.rules import parse_rule
 from commbench.answers.compare.causes import _soon_left_out
+from commbench.answers.compare.comparison import compare
 from commbench.answers.compare.host import LeftOut, name_launches
 from commbench.answers.compare.ratio import APART
 from commbench.stats import FAIL, LIKELY, PASS, Estimate
@@ -162,3 +176,22 @@ def test_three_turns_are_left_at_least(launches: int, number: int) -> None:
     said = _soon_left_out(gate.comparison, 6, "launch")
     assert said.startswith("Launch 1 counts only because there are 3: ranks of") == (number == 0)
     assert not _soon_left_out(gate.comparison, 3, "launch")
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 5])
+def test_few_calls_give_no_more_certainty(calls: int) -> None:
+    samples = [1e-4, 1.1e-4, 1.02e-4, 1.05e-4, 1.04e-4][:calls]
+    old, new, slow = (
+        in_memory("run", [[[each * times for each in samples]]]) for times in (1.0, 1.54, 99.0)
+    )
+    slowdown, longest = parse_rule("max_slowdown", "10%"), parse_rule("max_time", "150us")
+    baseline = as_loaded_run(old, CHECKED)
+    gate = check(new, [slowdown], baseline)
+    assert gate.outcome == check(new, [longest]).outcome == NO_VERDICT
+    assert not compare(old, new).is_slower
+    # A file that says nothing of launches has the value alone, as those of other tools.
+    foreign = baseline._replace(rows=[row._replace(launches=None) for row in baseline.rows])
+    assert check(new, [slowdown], foreign).outcome == FAIL
+    if calls > 2:
+        failed = check(slow, [slowdown], baseline)
+        assert (failed.outcome, "p5" in " ".join(advice(failed))) == (FAIL, False)

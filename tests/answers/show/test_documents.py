@@ -16,6 +16,7 @@ from synthetic_rows import batches, ranks, row
 import commbench
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.answers.show import start_up
 from commbench.answers.show.formats import texts
 from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
@@ -520,6 +521,30 @@ def test_the_surest_of_several_kinds_is_said() -> None:
     found = only(run_of(asked, lambda case: times[case.form]))
     assert (found.call, found.what) == ("all_gather", "gather+broadcast")
     assert found.figures["ratio"].value == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "call", "end"),
+    [
+        ((0.05, 0.24, 0.1), "all_reduce", "The other calls of 2 ranks are undecided, too."),
+        ((0.005,) * 3, "all_gather", "No other call of 2 ranks surely differs more."),
+    ],
+)
+def test_the_first_call_that_is_told_of_is_the_surest(
+    noisy: tuple[float, ...], call: str, end: str
+) -> None:
+    ratios = {"all_reduce": 1.2, "all_gather": 3.3, "broadcast": 1.1}
+    noise = dict(zip(ratios, noisy, strict=True))
+    asked = plan(operations=tuple(ratios), sizes=(4096,), forms=("direct", "first"), iterations=9)
+    run = run_of(asked, lambda case: ratios[case.operation] if case.form == "first" else 1.0)
+    found = []
+    for each in run.measurements:
+        middle, wide = each.batches[0].samples_s[4], noise[each.case.operation]
+        batch = Batch(tuple(middle * (1 + wide * (i - 4)) for i in range(9)))
+        found.append(each._replace(batches=(batch,)))
+    (said,) = start_up.document(start_up.StartUps([run._replace(measurements=tuple(found))])).answer
+    assert said.startswith(f"{call} at 4 KiB: the first call on a new group takes")
+    assert (said.endswith(end), ": undecided" in said) == (True, "undecided" in end)
 
 
 def test_more_ranks_than_cores_are_named_as_the_cause() -> None:

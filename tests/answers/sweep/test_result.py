@@ -314,8 +314,13 @@ def test_a_missing_or_damaged_description_is_refused(
         path.write_text(json.dumps(json.loads(path.read_text()) | damage))
     else:
         path.unlink()
-    with pytest.raises(RecordsError, match="describes no sweep" if damage else "there is no sweep"):
+    what = "describes no sweep" if damage else "there is no sweep"
+    with pytest.raises(RecordsError, match=what) as caught:
         load_sweep(tmp_path / "swept")
+    settings = [str(each) for each in sorted((tmp_path / "swept").iterdir()) if each.is_dir()]
+    still = f"commbench compare {shlex.join(settings)}`"
+    assert (still in caught.value.hint) == bool(damage)
+    assert commbench.compare(*settings).rows
 
 
 def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> None:
