@@ -169,11 +169,9 @@ class Slowdown(NamedTuple):
     @property
     def times(self) -> tuple[Estimate, Estimate]:
         """How many times as long a computation and a call take then, 1 or more."""
-
-        def times_as_long(more: float) -> float:
-            return max(1.0, 1 + more)
-
-        return self.computation.map(times_as_long), self.communication.map(times_as_long)
+        both = self.computation, self.communication
+        work, calls = (each.map(lambda more: max(1.0, 1 + more)) for each in both)
+        return work, calls
 
     def draw(self) -> tuple[Array, Array]:
         """The same for each replicate; the first one has the values."""
