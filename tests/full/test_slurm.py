@@ -133,6 +133,7 @@ def test_two_settings_are_measured_in_turns_as_documented(cluster: Slurm, tmp_pa
         ("--ntasks-per-node=8 --gpus-per-node=8 --exclusive", "--ntasks-per-node=1"),
         ("--backend nccl --op all_reduce --sizes 1K-1G:x4", "--sizes 1K,64K"),
         ('exit=1 commbench"', f'exit=1 {shlex.quote(sys.executable)} -m commbench"'),
+        ("1 2 3 4 5 6", "1 2 3"),
         ("commbench compare", f"{shlex.quote(sys.executable)} -m commbench compare"),
     ):
         assert old in script
