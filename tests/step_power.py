@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from statistics import mean, median
 
 import numpy as np
 
 from commbench.answers.history.baseline import find_level
 from commbench.answers.history.steps import find_steps
-from commbench.stats import FAIL, PASS, Estimate, judge
+from commbench.stats import FAIL, LIKELY, PASS, Estimate, hold_together, judge
 
 NOISE, POINTS = 0.03, 200
 Rng = np.random.Generator
@@ -108,6 +109,26 @@ def share_judged(found: list[Estimate], limit: float, outcome: str, slower: floa
     return mean(judge(each.scaled(slower), limit) == outcome for each in found)
 
 
+def outcome_of_rows(
+    rng: Rng, sd: float, limit: float, rows: int, slower: float, runs: int = 30
+) -> str:
+    """What a check of a run against a history decides, without ranges of sizes: PASS, FAIL, or
+    empty. One of the rows is so many times as slow."""
+    outcomes = []
+    for row in range(rows):
+        *logs, new = sd * white(rng, runs + 1)
+        level = find_level(series(np.array(logs)))
+        half, value = level.half(), math.exp(new) / level.time * (1 if row else slower)
+        found = Estimate(value, value * math.exp(-half), value * math.exp(half))
+        outcome = judge(found, limit)
+        if outcome == FAIL and judge(hold_together(found, rows, level.degrees), limit) == FAIL:
+            return FAIL
+        is_likely = outcome not in (PASS, FAIL) and value <= limit and half <= math.log(2) / 2
+        outcomes.append(outcome if outcome == PASS else LIKELY if is_likely else "")
+    is_sure = outcomes.count(PASS) >= outcomes.count(LIKELY)
+    return PASS if is_sure and "" not in outcomes else ""
+
+
 LEVELS = ("constant", "outlier", "variance_change", "step_function", "regression_fix",
           "multiple_changes")  # fmt: skip
 """Patterns of otava-test-data; in the last three the level changes where a label is."""
@@ -170,6 +191,13 @@ def main(times: int) -> None:
             for case in judged
         ]
         print(" | ".join([f"{sd:.0%}, {limit - 1:.0%}", ", ".join(ends), *cells]), flush=True)
+    print("noise, limit, rows | equal: passes | one row 1.5, 2 times as slow: fails")
+    for sd, limit, rows in product((0.02, 0.05, 0.16), (1.1, 1.25, 1.5, 2.0), (1, 10)):
+        rng, cells = np.random.default_rng(3), []
+        for outcome, slower in ((PASS, 1.0), (FAIL, 1.5), (FAIL, 2.0)):
+            found = [outcome_of_rows(rng, sd, limit, rows, slower) for _ in range(times)]
+            cells.append(f"{found.count(outcome) / times:.0%}")
+        print(" | ".join([f"{sd:.0%}, {limit - 1:.0%}, {rows}", *cells]), flush=True)
     if find_spec("otava_test_data") and find_spec("otava"):
         print("precision, recall: commbench | Otava")
         for sigma in (1, 2, 5, 10):
