@@ -21,6 +21,7 @@ from commbench.analysis import clearer
 from commbench.analysis import diagnostic_figures as figures
 from commbench.analysis.statistics import median
 from commbench.analysis.two_groups import BIMODAL
+from commbench.host.cpu import PLAIN
 from commbench.host.gpu_system import explain_counter
 from commbench.output.text import join_words, list_some, read_sections
 from commbench.plan.dimensions import PIPELINED
@@ -209,7 +210,9 @@ def longer_waits(
 
 def waited_hint(headers: Iterable[RunHeader | None]) -> str:
     """What to do against that, where it is the same for all these runs."""
-    hints = {_waited_hint(header) for header in headers}
+    every = [*headers]
+    bound = [header for header in every if header and header.plan.cpu_mode != PLAIN]
+    hints = {_waited_hint(header) for header in bound or every}
     return hints.pop() if len(hints) == 1 else _waited_hint(None)
 
 
@@ -230,6 +233,10 @@ def busy_hint(cpu_mode: str, is_allowed: bool = True) -> str:
     if cpu_mode == "realtime":
         return f"{_BUSY}: interrupts, or other programs with realtime priority, had the cores."
     mode = clearer.REALTIME if is_allowed else "another --cpu-mode"
+    if cpu_mode == PLAIN:  # not bound to cores, so they also wait for each other
+        mode = (
+            f"--cpu-mode quiet, which gives each rank a core, or {mode.removeprefix('--cpu-mode ')}"
+        )
     return f"{_BUSY}, or {mode}; `commbench doctor` tries every mode."
 
 

@@ -76,6 +76,7 @@ def advice(gate: GateResult) -> list[str]:
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     if own:
         own = [check for check in own if check.outcome == UNDECIDED] or own
+        own = [check for check in own if check.excess > 1] or own
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
         again = what_is_unsure(levels[widest.case.key()], widest.estimate, header, _db(gate))
         again = f"{widest.case.name}: {again}" if len(gate.run.rows) > 1 else again

@@ -96,7 +96,7 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"worst failed row: {told}")
     elif slow := [*_slow_values(gate)]:
         rows = format_count(len(slow), "row")
-        reasons.append(f"{rows} beyond the limit: {span(cells.ratio_text, slow)} times as long")
+        reasons.append(f"{rows} beyond the limit: {span(_value_text, slow)} times as long")
     reasons += [
         "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results
@@ -106,6 +106,11 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
     word = WORDS[gate.outcome]
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+
+
+def _value_text(found: Estimate) -> str:
+    """A ratio with digits that do not depend on its interval, so that several can be compared."""
+    return f"{found.value:.3g}"
 
 
 def _slow_values(gate: GateResult) -> Iterator[Estimate]:
@@ -225,4 +230,8 @@ def rule_notes(result: RuleResult) -> list[str]:
         timed = (check for check in result.checks if check.estimate)
         closest = max(timed, key=_most_excess)
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
+        ends = [c.estimate.ends[1] for c in result.checks if c.estimate and c.reason == WITH_RANGE]
+        if ends and result.rule.limit.needs_baseline:
+            most = cells.ratio_text(Estimate(max(ends)))
+            found.append(f"A slowdown of one size alone may be hidden: up to {most} times.")
     return found

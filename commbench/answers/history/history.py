@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import log, prod, sqrt
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
+from commbench.analysis.statistics import Z
 from commbench.answers.history import steps
 from commbench.answers.history.causes import LEAST_PART, describe_causes, host_causes, usual_of
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
@@ -19,7 +20,7 @@ from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_ste
 from commbench.answers.history.store import History, Keep
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
-from commbench.stats import Estimate, mean_ratio
+from commbench.stats import Estimate, mean_ratio, spread
 from commbench.units import format_count
 from commbench.views.cells import times_text
 from commbench.views.formats import Result
@@ -28,7 +29,7 @@ TOLERANCE = 0.02
 """A level that changes by less has no step."""
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
-NOTHING = "nothing that is recorded changed then"
+NOTHING = "nothing recorded surely changed then"
 
 
 @short_repr("series.system.where", "case.name")
@@ -38,6 +39,9 @@ class FittedSeries(NamedTuple):
     series: Series
     """Its points that count."""
     fit: Fit
+    """Someone who accepts a run cuts it there."""
+    told: Fit
+    """The same without that: its steps are those that times show."""
     waited: tuple[Point, ...] = ()
     """Those that do not, for their ranks waited for a core."""
     slow: int = 0
@@ -64,7 +68,7 @@ class FittedSeries(NamedTuple):
     @property
     def steps(self) -> list[Step]:
         """The steps that are sure: levels of few runs, or since an accepted one, may be none."""
-        return [*filter(_is_sure, self.fit.steps)]
+        return [*filter(_is_sure, self.told.steps)]
 
     @property
     def least_step(self) -> float | None:
@@ -115,12 +119,12 @@ class RowStep(NamedTuple):
     @property
     def ratio(self) -> Estimate:
         """The new level over the old one."""
-        return self.found.fit.steps[self.number].ratio
+        return self.found.told.steps[self.number].ratio
 
     @property
     def is_last(self) -> bool:
         """Whether the row had no step since, and is not as fast as before again."""
-        return self.number == len(self.found.fit.steps) - 1 and not self.found.back
+        return self.number == len(self.found.told.steps) - 1 and not self.found.back
 
     @property
     def is_undone(self) -> bool:
@@ -130,7 +134,7 @@ class RowStep(NamedTuple):
     @property
     def levels(self) -> tuple[Sequence[Point], Sequence[Point]]:
         """The points of the segments before and after it."""
-        before, after = self.found.fit.segments[self.number : self.number + 2]
+        before, after = self.found.told.segments[self.number : self.number + 2]
         points = self.found.series.points
         return points[before.first : before.last + 1], points[after.first : after.last + 1]
 
@@ -286,8 +290,19 @@ def fit_series(
             level = fit.segments[-1].level
             by = by.scaled(mean / level.value / by.value) if level else by
         waited = tuple(point for point in each.points if not point.counts)
-        fitted.append(FittedSeries(counted, fit, waited, slow, by, back))
+        used = times[: len(times) - back - slow * (len(times) - slow >= FEWEST)]
+        told = find_steps(used, alpha, tolerance) if 0 < begin < len(times) else fit
+        by = spread(by, _less_sure(times, slow)) if slow else by
+        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back))
     return fitted
+
+
+def _less_sure(times: Sequence[Estimate], last: int) -> float:
+    """Half the 95 % interval that the mean of the last times has because they are less sure than
+    usual; a logarithm."""
+    variances = [steps.own_deviation(each) ** 2 for each in times]
+    usual = median(variances)
+    return Z * sqrt(sum(max(0.0, each - usual) for each in variances[-last:])) / last
 
 
 def _is_sure(step: Step) -> bool:
@@ -326,7 +341,7 @@ def find_changes(
     rest = [
         RowStep(each, n, *(places[each.series.points[index].run.id] for index in step[:3]))
         for each in fitted
-        for n, step in enumerate(each.fit.steps)
+        for n, step in enumerate(each.told.steps)
         if step in each.steps
     ]
     rest.sort(key=lambda found: found.clarity, reverse=True)

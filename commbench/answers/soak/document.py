@@ -64,7 +64,9 @@ def _drift_sentence(result: SoakResult) -> str:
     if drifting := result.drifting:
         names = [f"{row.case.name} {ratio_with_interval_text(row.drift)} times" for row in drifting]
         return f"Times rose from the first tenth of the cycles to the last: {list_some(names, 2)}."
-    if unsure := sum(row.drift_verdict == UNDECIDED for row in known):
+    most = 1 + result.tolerance
+    open_rows = (row for row in known if row.drift_verdict == UNDECIDED)
+    if unsure := sum(not row.drift or row.drift.ends[1] > most for row in open_rows):
         of = f"{unsure} of {format_count(len(result.rows), 'case')}"
         return f"Whether times rose by more than {within} is undecided in {of}."
     return f"No time rose by more than {within} from the first tenth of the cycles to the last."

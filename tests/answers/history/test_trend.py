@@ -36,7 +36,7 @@ def only_change(trend: Trend) -> Any:
         ("nccl", OLD, NEW, f"nccl went from {OLD} to {NEW} then"),
         # What hardly changes times is named only alone.
         ("python", "3.11", "3.12", "python went from 3.11 to 3.12 then"),
-        ("python", "3.11", "3.11", "nothing that is recorded changed then"),
+        ("python", "3.11", "3.11", "nothing recorded surely changed then"),
     ],
 )
 def test_rows_that_change_together_are_one_change_with_its_cause(
@@ -88,7 +88,7 @@ def test_rows_of_an_own_call_change_by_themselves(history: History) -> None:
         history.add(run._replace(rows=[run.rows[0], run.rows[1]._replace(call="Mine")]))
     trend = find_trend(history)
     said = "\n".join(sentence(change, trend) for change in trend.changes)
-    assert re.search("all_reduce 1K became slower: .*; nothing that is recorded changed then", said)
+    assert re.search("all_reduce 1K became slower: .*; nothing recorded surely changed then", said)
     assert re.search("all_reduce Mine 2K became .*; code of Mine went from old to new then", said)
 
 
