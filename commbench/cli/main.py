@@ -202,6 +202,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and option in of_run:
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
+    elif path == "commbench check" and option in ("--op", "--size", "--sizes", "--dtype"):
+        hint = "write which rows into the limit: --max-slowdown all_reduce:1M-1G:10%"
     elif option == "--env":
         hint = "set the variable before the command, or compare values: `commbench sweep --env`"
     elif path == "commbench" and option in of_run:

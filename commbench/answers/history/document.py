@@ -13,6 +13,7 @@ from pathlib import Path
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.answers.history.baseline import TURN_S
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
 from commbench.answers.history.records import HistoryRun, System, short_form
@@ -230,6 +231,12 @@ def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
         yield (
             f"{format_count(len(late), 'run')} (such as {late[0].id}) started later than they were "
             "added, by the clocks: they are placed when they were added."
+        )
+    on_cpu = [run.time for run in runs if run.system.device == "cpu"]
+    if on_cpu[1:] and (seconds := (max(on_cpu) - min(on_cpu)).total_seconds()) < TURN_S:
+        yield (
+            f"All runs were made within {format_time(max(1.0, seconds))}: they do not show how the "
+            "host changes from hour to hour."
         )
     systems = collect((system.node, system) for system in dict.fromkeys(run.system for run in runs))
     for node, own in systems.items():

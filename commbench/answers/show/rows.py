@@ -209,8 +209,8 @@ def waiting_sentence(rows: Iterable[ResultRow]) -> str:
     shares = [share for row in timed if (share := row.queued_share or 0.0) > WAITS]
     if 2 * len(shares) <= len(timed):
         return ""
-    which = f"in {len(shares)} of {len(timed)} rows " * (len(shares) < len(timed))
-    waited = f"Ranks waited for a core {which}{span(format_share, shares)} of the time"
+    which = f"In {len(shares)} of {len(timed)} rows, ranks" if len(shares) < len(timed) else "Ranks"
+    waited = f"{which} waited for a core {span(format_share, shares)} of the time"
     return f"{waited}: their times may be far too long. {waited_hint([timed[0].header])}"
 
 
