@@ -79,7 +79,7 @@ class Difference(NamedTuple):
 
     def concerns(self, call: str) -> bool:
         """Whether it may change times of this own call; of torch's, for an empty name."""
-        return self.name in (CODE_OF + call, self.name.removeprefix(CODE_OF))
+        return not self.name.startswith(CODE_OF) or self.name == CODE_OF + call
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""

@@ -174,10 +174,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     elif found.gain_in_turns:
         answer += f", if computing and calls do not slow each other; {_OVERLAP}"
     elif run := found.slowdown.hides_nothing_in:
-        answer += (
-            f". In {run} computation hides nothing of the communication, so both are taken to "
-        )
-        answer += "take turns"
+        answer += f". In {run} computation hides nothing of the communication"
+        answer += ", so both are taken to take turns"
     elif found.slowdown.other_run:
         answer += f", if computing and calls slow each other as in {found.slowdown.other_run}"
     over = cells.ratio_with_interval_text(found.now.over_best)

@@ -178,8 +178,7 @@ def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
 
 def _is_plain(case: Case) -> bool:
     """Whether a case is one eager call alone: no computation beside it, and one tensor."""
-    is_direct = case.form in (DIRECT, "") and case.launch_mode == EAGER
-    is_direct = is_direct and not case.call
+    is_direct = case.form in (DIRECT, "") and not case.call and case.launch_mode == EAGER
     return bool(is_direct and not case.part and case.tensors == ONE_TENSOR and case.size_bytes)
 
 

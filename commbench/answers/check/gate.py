@@ -172,7 +172,7 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
     """The run (B) against the baseline (A)."""
     results: tuple[RuleResult, ...]
     incomplete: str
-    """Why the run is incomplete, so that the check fails; empty where it is not, or none knows."""
+    """Why the run is incomplete: then the check fails. Empty where it is not, or not known."""
 
     @property
     def outcome(self) -> str:

@@ -290,8 +290,10 @@ def fit_series(
             level = fit.segments[-1].level
             by = by.scaled(mean / level.value / by.value) if level else by
         waited = tuple(point for point in each.points if not point.counts)
-        used = times[: len(times) - back - slow * (len(times) - slow >= FEWEST)]
-        told = find_steps(used, alpha, tolerance) if 0 < begin < len(times) else fit
+        told = fit
+        if 0 < begin < len(times):
+            left_out = back + (slow if len(times) - slow >= FEWEST else 0)
+            told = find_steps(times[: len(times) - left_out], alpha, tolerance)
         by = spread(by, _less_sure(times, slow)) if slow else by
         fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back))
     return fitted

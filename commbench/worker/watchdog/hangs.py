@@ -50,7 +50,9 @@ SLOWER_THAN_BEFORE = 10.0
 """A check is expected to be at most so many times slower, per byte, than the slowest before it."""
 MOST_DUMPS = 20
 """Different dumps that are described."""
-STOPPED, STOPPED_ALL, AT = "does not answer", "do not answer", "at "
+STOPPED, STOPPED_ALL = "does not answer", "do not answer"
+IS_AT, ARE_AT = "is at ", "are at "
+"""Symptoms that name a line of Python outside of torch."""
 MOST_NAMED = 10
 """Different places in which ranks are, and stacks, that an error tells."""
 MOST_CHARACTERS = 160
@@ -89,7 +91,7 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
     busy = tuple(rank for rank in behind if stacks[rank] and not heartbeats[rank].is_in_torch)
     if busy:
         call = stacks[busy[0]][-1].rpartition("/")[2]
-        return busy, f"{'is' if len(busy) == 1 else 'are'} {AT}{call}"
+        return busy, f"{IS_AT if len(busy) == 1 else ARE_AT}{call}"
     if len(behind) == world_size:
         return (), "all ranks wait"
     return behind, "is behind" if len(behind) == 1 else "are behind"
@@ -114,8 +116,9 @@ def make_hang_error(
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
     beats = ((r, heartbeats[r]) for r in culprits if r in heartbeats and heartbeats[r].stack)
     stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
-    look = "check first the host and the link of the rank that is named first"
-    look = "look at this line first" if f" {AT}" in f" {symptom}" else look
+    is_line = symptom.startswith((IS_AT, ARE_AT))
+    network = "check first the host and the link of the rank that is named first"
+    look = "look at this line first" if is_line else network
     hint = (
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
         f"long as in its check; {look}"
