@@ -259,7 +259,7 @@ def find_level(
     outliers = len(logs) - known
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
-    if slow and 2 * slow < len(times):
+    if slow:
         return find_level(times[:-slow], new, accepted, alpha)
     number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
     if number >= steps.FEWEST:  # so many say by themselves how much runs differ

@@ -46,14 +46,10 @@ def document(trend: Trend) -> Document:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
     slower = [*_slower_since(trend), *_fast_again(trend)]
-    if judged and not (answer or slower):
+    accepted = [*_since_accepted(trend)]
+    if judged and not (answer or slower or any(each.accepted for each in trend.series)):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
-    answer += [*slower, *_not_counted(trend)]
-    answer += [
-        f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a check "
-        f"begins there, for {run.system.name}."
-        for run in _accepted(trend)
-    ]
+    answer += [*slower, *_not_counted(trend), *accepted]
     if least := [each.least_step for each in trend.series if each.least_step]:
         size, *most = span(format_rough_percent, least).split(" to ")
         by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
@@ -199,6 +195,19 @@ def _hint(trend: Trend) -> str:
     systems = {each.series.system for each in trend.series if each.waited}
     hints = {busy_hint(s.cpu_mode) for s in systems if s.device == "cpu"}
     return hints.pop() if len(hints) == 1 else waited_hint([])
+
+
+def _since_accepted(trend: Trend) -> Iterator[str]:
+    """Which runs someone accepted, and how times differ since."""
+    for run in _accepted(trend):
+        yield (
+            f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a check "
+            f"begins there, for {run.system.name}."
+        )
+        own = [f for f in trend.series if f.series.system == run.system and f.accepted]
+        if own:
+            times = _times(_by_row(f.accepted for f in own if f.accepted))
+            yield f"Since then, {_names(own, trend)} took {times} as before."
 
 
 def _accepted(trend: Trend) -> list[HistoryRun]:

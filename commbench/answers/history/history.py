@@ -52,6 +52,9 @@ class FittedSeries(NamedTuple):
     back: int = 0
     """How many of the last points, too few for a level, are nearer to the level before the last
     slowdown than to the one after it; they are in no segment."""
+    accepted: Estimate | None = None
+    """How many times as long the row takes since the accepted run, where that is sure and no step
+    tells it."""
 
     @property
     def last(self) -> Segment:
@@ -277,14 +280,13 @@ def fit_series(
         is_slower = step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin
         old = fit.segments[-2].level if is_slower else None
         if step and old and times[-1].value > old.value * sqrt(step.ratio.value):
-            slow, by = fit.segments[-1].number, step.ratio
+            number = fit.segments[-1].number
+            slow, by = (number, step.ratio) if 2 * number < len(times) else (0, by)
         elif old:  # a few slow runs, and the last one is not
             *kept, part, last_part = fit.segments
             whole = (*kept, part._replace(last=last_part.last))
             fit = fit._replace(segments=whole, steps=fit.steps[:-1])
-        if 2 * slow >= len(times):  # a check counts the half as usual, too
-            slow = 0
-        elif slow and len(times) - slow >= FEWEST:
+        if slow and len(times) - slow >= FEWEST:
             fit = find_steps(times[:-slow], alpha, tolerance, begin)
             mean = geometric_mean(time.value for time in times[-slow:])
             level = fit.segments[-1].level
@@ -295,7 +297,10 @@ def fit_series(
             left_out = back + (slow if len(times) - slow >= FEWEST else 0)
             told = find_steps(times[: len(times) - left_out], alpha, tolerance)
         by = spread(by, _less_sure(times, slow)) if slow else by
-        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back))
+        is_told = any(step.earliest <= begin <= step.latest for step in told.steps)
+        at = [s.ratio for s in fit.steps if s.at == begin and _is_sure(s) and not is_told]
+        since = at[0] if at else None
+        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, since))
     return fitted
 
 

@@ -119,12 +119,13 @@ def find_steps(
     weights = _weights(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     known = len(cuts)
-    while found := _slow_parts(values, cuts, alpha / 2):
+    while found := _slow_parts(values, weights, cuts, alpha / 2):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
         weights = _weights(series, noise)
-    clipped = _clip(values, _medians(values, cuts), CLIP * noise.deviation)
+    medians = _medians(values, sorted({*cuts, *accepted}))
+    clipped = _clip(values, medians, CLIP * noise.deviation)
     sums = _Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     if accepted:
@@ -186,57 +187,76 @@ def own_deviation(found: Estimate) -> float:
 def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     """How many of the last points of a level are slower than the others, as they are too few for a
     step, or for one that is certain, and how many times; 0 where none. At least SHORTEST points are
-    not slower."""
-    values, number = np.array(logs), len(logs)
+    not slower. Half of the points or more are slower only where that is also certain with their
+    autocorrelation, and FEWEST are not."""
+    values, number, same = np.array(logs), len(logs), np.ones(len(logs))
     first = np.arange(SHORTEST, number)
-    found = _slowest(values, first, np.full(len(first), number), ALPHA, is_correlated=False)
+    every = np.full(len(first), number)
+    found = _slowest(values, same, first, every, ALPHA, is_correlated=False)
+    if found and 2 * found[0] <= number:
+        first = first[first >= FEWEST]
+        found = _slowest(values, same, first, every[: len(first)], ALPHA, is_correlated=True)
     if not found or values[-1] < values[: found[0]].mean() + found[2].value / 2:  # fast again
         return 0, Estimate(1.0)
     return number - found[0], found[2].map(exp)
 
 
-def _slow_parts(values: Array, cuts: Sequence[int], alpha: float) -> list[int]:
+def _slow_parts(values: Array, weights: Array, cuts: Sequence[int], alpha: float) -> list[int]:
     """The places of _slow_part in each segment of a series."""
-    parts = pairwise([0, *cuts, len(values)])
-    return [first + at for first, end in parts for at in _slow_part(values[first:end], alpha)]
+    found = []
+    for first, end in pairwise([0, *cuts, len(values)]):
+        own = slice(first, end)
+        found += [first + at for at in _slow_part(values[own], weights[own], alpha)]
+    return found
 
 
-def _slow_part(values: Array, alpha: float) -> Sequence[int]:
-    """Where points in the middle of a segment are slower than those before and after them: the
-    place of their first one, and of the next one after them; empty where none are. In a short
-    series such points hide themselves: the differences of neighbours at their ends, and how they
-    scatter, raise the noise."""
+def _slow_part(values: Array, weights: Array, alpha: float) -> Sequence[int]:
+    """The places of the steps at the ends of points that are slower than the others of a segment:
+    of those at one of its ends, or else of those in its middle; empty where none are. In a short
+    series a step hides itself: the differences of neighbours, and how they scatter, raise the
+    noise."""
     number = len(values)
-    first, end = np.triu_indices(number + 1, SHORTEST)
-    is_inside = (first >= SHORTEST) & (end <= number - SHORTEST) & (number <= MOST_SEARCHED)
-    found = _slowest(values, first[is_inside], end[is_inside], alpha, is_correlated=True)
-    if not found:
+    if not FEWEST <= number <= MOST_SEARCHED:
         return ()
-    slow = values[slice(*found[:2])]  # are they no few outliers?
-    return found[:2] if np.sum(slow > slow.mean() - found[2].value / 2) >= SHORTEST else ()
+    first, end = np.triu_indices(number + 1, SHORTEST)
+    is_part = (end <= number - SHORTEST) | (first >= SHORTEST)
+    is_at_end = (first == 0) | (end == number)
+    is_inside = (first >= SHORTEST) & (end <= number - SHORTEST)
+    for parts in (is_at_end & is_part, is_inside):
+        found = _slowest(values, weights, first[parts], end[parts], alpha / 2, is_correlated=True)
+        if found and not _are_outliers(values, *found):
+            return [place for place in found[:2] if 0 < place < number]
+    return ()
+
+
+def _are_outliers(values: Array, first: int, end: int, by: Estimate) -> bool:
+    """Whether fewer than SHORTEST points of this part are slower, or the others faster."""
+    is_slow = values > values[first:end].mean() - by.value / 2
+    inside = is_slow[first:end]
+    return bool(min(inside.sum(), (~is_slow).sum() - (~inside).sum()) < SHORTEST)
 
 
 def _slowest(
-    values: Array, first: Array, end: Array, alpha: float, *, is_correlated: bool
+    values: Array, weights: Array, first: Array, end: Array, alpha: float, *, is_correlated: bool
 ) -> tuple[int, int, Estimate] | None:
     """Of the parts of a segment from `first` to before `end` the one that is slower than the others
     most clearly, and by how much; None where that may be chance. Student's t of two samples, with
     alpha for all parts together (Bonferroni). The autocorrelation about the two means may count."""
     if not len(first):
         return None
-    number = len(values)
-    sums, later = np.cumsum([0.0, *(values - values.mean())]), end - first
-    above = np.maximum(sums[end] - sums[first], 0.0)
-    best = int((above**2 / (later * (number - later))).argmax())  # explains most of the squares
+    number, every, sums = len(values), float(weights.sum()), _Sums(values, weights)
+    own = sums.weight(first, end)
+    best = int((np.maximum(sums.above(first, end), 0.0) ** 2 / own / (every - own)).argmax())
     at, after = int(first[best]), int(end[best])
     is_slow = (np.arange(number) >= at) & (np.arange(number) < after)
-    slow, other = float(values[is_slow].mean()), float(values[~is_slow].mean())
-    rest = values - np.where(is_slow, slow, other)
+    parts = (is_slow, ~is_slow)
+    slow, other = (float(np.average(values[part], weights=weights[part])) for part in parts)
+    rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
     squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
-    variance = squares / (number - 2) * number / (later[best] * (number - later[best]))
+    variance = squares / (number - 2) * every / (own[best] * (every - own[best]))
     if is_correlated:  # without its bias, and as large as chance may hide
         found = float(rest[1:] @ rest[:-1]) / squares
-        found += (1 + 3 * found) / number + 1.75 / sqrt(number)
+        found += (1 + 3 * found) / number + 2 / sqrt(number)
         found = min(max(found, 0.0), most_correlated(number))
         variance *= (1 + found) / (1 - found)
     limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(first)), number - 2)
@@ -281,25 +301,29 @@ class _Sums:
     """Cumulative sums of weighted values, from which the cost of any segment follows."""
 
     def __init__(self, values: Array, weights: Array) -> None:
-        centred = values - values.mean()
-        self._offset = float(values.mean())
+        self._offset = float(np.average(values, weights=weights))
         self._weights = np.concatenate([[0.0], np.cumsum(weights)])
-        self._sums = np.concatenate([[0.0], np.cumsum(weights * centred)])
+        self._sums = np.concatenate([[0.0], np.cumsum(weights * (values - self._offset))])
 
     def mean(self, first: int, end: int) -> float:
         """The weighted mean of the points from `first` to before `end`."""
-        weight = self._weights[end] - self._weights[first]
-        return float((self._sums[end] - self._sums[first]) / weight) + self._offset
+        return float(self.above(first, end) / self.weight(first, end)) + self._offset
+
+    def weight(self, first: Any, end: Any) -> Any:
+        """The weight of these points."""
+        return self._weights[end] - self._weights[first]
+
+    def above(self, first: Any, end: Any) -> Any:
+        """The sum by which they are above the mean of all points."""
+        return self._sums[end] - self._sums[first]
 
     def level(self, first: int, end: int, noise: Noise) -> Estimate:
         """The same with its interval."""
-        weight = float(self._weights[end] - self._weights[first])
-        return around(self.mean(first, end), Z * sqrt(noise.long_run / weight))
+        return around(self.mean(first, end), Z * sqrt(noise.long_run / self.weight(first, end)))
 
     def _gain(self, first: Any, end: Any) -> Any:
         """By how much a level of its own lowers the sum of squares of a segment."""
-        sums = self._sums[end] - self._sums[first]
-        return sums * sums / (self._weights[end] - self._weights[first])
+        return self.above(first, end) ** 2 / self.weight(first, end)
 
     def cut(self, step_cost: float) -> list[int]:
         """The places of the steps of the best fit."""

@@ -473,3 +473,19 @@ def test_rows_on_a_level_hold_together_with_the_degrees_of_its_few_runs(history:
         widened = math.log(together.ends[1] / row.ratio.value)
         alone = math.log(row.ratio.ends[1] / row.ratio.value)
         assert widened / alone == pytest.approx(3.7074 / 2.4469, rel=1e-3)
+
+
+@pytest.mark.usefixtures("launches_alike")
+@pytest.mark.parametrize("slow", [3, 9, 15, 30])
+def test_a_slowdown_on_a_noisy_host_does_not_become_usual(history: History, slow: int) -> None:
+    rng = np.random.default_rng(slow)
+    usual = [math.exp(0.13 * each) for each in rng.normal(size=8 + slow)]
+    fill(history, lambda day: usual[day] * (1.64 if day >= 8 else 1.0), number=8 + slow)
+    gate = check(history, made_run(8 + slow, 1.64))
+    shown = find_trend(history).text()
+    assert gate.outcome in ("fail", "no verdict")
+    assert f"Compared with 8 of {8 + slow} earlier runs." in gate.text()
+    told = rf"since then all_reduce 1K-5K took 1\.\d+ times as long in {slow} runs before this one"
+    assert re.search(told, " ".join(gate.text().split()))
+    assert ("(run 9) all_reduce 1K-5K became slower" in shown) == (slow > 3)
+    assert (f"Slower in the last {slow} runs" in shown) == (slow == 3)

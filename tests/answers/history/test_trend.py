@@ -398,3 +398,14 @@ def test_rows_that_changed_by_other_factors_are_not_averaged(
     table = text[text.index("What changed") : text.index("Level since")]
     assert (" 1.95 to 3.90 9 nothing" in table) == (second == 4.0)
     assert (" … " in table) == (second == 2.0)
+
+
+def test_how_times_differ_since_an_accepted_run_is_said_where_no_step_tells_it(
+    history: History,
+) -> None:
+    """Two runs are too few for a step."""
+    fill(history, lambda day: 1.5 if day >= 10 else 1.0, number=12)
+    commbench.history.accept(11, db=history.path)
+    said = document(find_trend(history)).answer
+    assert said[0].startswith("Someone accepted run 11 ")
+    assert re.match(r"Since then, all_reduce 1K-5K took 1\.[45].* times as long as before", said[1])
