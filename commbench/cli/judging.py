@@ -35,7 +35,9 @@ def compare(
     """
     import gc
 
+    from commbench.analysis.row_names import LONGEST, name_rows
     from commbench.answers.compare.document import VIEW, Comparisons
+    from commbench.answers.compare.ratio import WIDEST
     from commbench.views.draw import is_drawn, names_file
 
     ending = output.suffix.lower() if output else ""
@@ -66,9 +68,11 @@ def compare(
         return
     alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
     if any(comparison.is_slower for comparison in comparisons):
-        slower = sum(len(comparison.confirmed(SLOWER)) for comparison in comparisons)
-        what = f"{slower} {'row is' if slower == 1 else 'rows are'}" if slower else "sizes are"
-        for_all = ", with 95 % for all together" * (alone > slower > 0)
+        slower = [row.a for comparison in comparisons for row in comparison.confirmed(SLOWER)]
+        every = [row.a for comparison in comparisons for row in comparison.rows]
+        what = f"{format_count(len(slower), 'row')} ({name_rows(slower, every, LONGEST)})"
+        what = f"{what} {'is' if len(slower) == 1 else 'are'}" if slower else "sizes are"
+        for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
         print_status(f"{what} slower than in {comparisons[0].a.name}{for_all}")
         raise typer.Exit(1)
     found = {
@@ -78,6 +82,7 @@ def compare(
         "the ratio is above the tolerance, but not its whole interval,": sum(
             comparison.unsure for comparison in comparisons
         ),
+        f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
     }
     if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
         print_status(f"no verdict: {'; '.join(why)}")

@@ -168,8 +168,8 @@ COMPARE = {
         "folder, or one: .png, .svg, .pdf.  [default: print the text]", type=Path,
     ),
     "fail_if_slower": switch(
-        "Exit with 1 if any row or range of sizes is slower, with 7 if one is undecided and takes "
-        "longer than the tolerance allows."
+        "Exit with 1 if any row or range of sizes is slower; with 7 if one is undecided, and takes "
+        "longer than the tolerance allows or is too noisy."
     ),
     **FILE_HINTS,
 }  # fmt: skip

@@ -25,7 +25,7 @@ from commbench.answers.history import steps
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, Level
 from commbench.answers.history.store import db_option
 from commbench.answers.show.rows import LATENCY_BOUND
-from commbench.output.text import read_sections
+from commbench.output.text import list_some, read_sections
 from commbench.results.run_folder import resume_command
 from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import FAIL, FASTER, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
@@ -175,7 +175,8 @@ def _texts(
     differs = "Versions, variables and what else is recorded are the same."
     cause = "Then measure again: where only some runs fail, it is the host (`commbench doctor`)."
     if gate.comparison and gate.comparison.differences:
-        differs = "What differs between them is below."
+        names = list_some([each.name for each in gate.comparison.differences], MOST_NAMED)
+        differs = f"They differ in {names}."
         cause = "Then measure again without what differs: that shows whether it is the cause."
     judged = [case] if case else [row.case for row in gate.run.rows]
     is_own = any(each.call for each in judged)
@@ -198,6 +199,8 @@ def _db(gate: GateResult) -> str:
     return db_option(gate.baseline.path) if gate.baseline else ""
 
 
+MOST_NAMED = 4
+"""Differences that a sentence names."""
 MANY = 30
 """It is said what so many runs of a history would give."""
 

@@ -39,10 +39,10 @@ EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
 ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
 NO_BANDWIDTH, UNCHECKED = "no data, so no bandwidth", "results not checked"
 """Why a row is not judged."""
-WIDEST, WIDEST_IN_RANGE = 2.0, 4.0
-"""An interval whose ends differ by more says too little by itself, and even with its range."""
+WIDEST = 2.0
+"""An interval whose ends differ by more says too little by itself; with its range, ratio.WIDEST."""
 WIDE = f"an interval of more than a factor of {WIDEST:g}: too noisy to pass by itself"
-TOO_WIDE = f"an interval of more than a factor of {WIDEST_IN_RANGE:g}: too noisy to pass"
+TOO_WIDE = f"an interval of more than a factor of {ratio.WIDEST:g}: too noisy to pass"
 WITH_RANGE = "only with the other sizes of their range"
 NOT_TOGETHER = "beyond the limit, but not for {} rows together"
 """How a row passes or fails that does not by itself, and why one beyond the limit does not fail."""
@@ -378,7 +378,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
     if estimate.is_wider(WIDEST) and outcome == UNDECIDED and found.excess <= 1:
-        doubt = doubt or (TOO_WIDE if estimate.is_wider(WIDEST_IN_RANGE) else WIDE)
+        doubt = doubt or (TOO_WIDE if estimate.is_wider(ratio.WIDEST) else WIDE)
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

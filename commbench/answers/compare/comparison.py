@@ -212,7 +212,18 @@ class Comparison(Result, view="answers.compare.document"):
         """How many rows noise alone leaves undecided although their ratio is above the tolerance.
         The ratio of a range is so only where that of one of its rows is."""
         most = 1 + self.tolerance
-        return sum(r.reason == ratio.OVERLAP and r.ratio.value > most for r in self.rows if r.ratio)
+        return sum(found.value > most for found in self._overlapping)
+
+    @property
+    def noisy(self) -> int:
+        """How many more rows have a ratio that says too little: see ratio.WIDEST."""
+        most = 1 + self.tolerance
+        found = (each for each in self._overlapping if each.value <= most)
+        return sum(each.is_wider(ratio.WIDEST) for each in found)
+
+    @property
+    def _overlapping(self) -> list[stats.Estimate]:
+        return [row.ratio for row in self.rows if row.ratio and row.reason == ratio.OVERLAP]
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""

@@ -18,7 +18,7 @@ from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import OVERLAP, ComparedRow, hold_together
+from commbench.answers.compare.ratio import OVERLAP, WIDEST, ComparedRow, hold_together
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
@@ -148,9 +148,9 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
 
 
 def _bounds(found: stats.Estimate) -> str:
-    """How much slower or faster B is at most; empty for an interval wider than a factor of 4."""
+    """How much slower or faster B is at most; empty for an interval wider than WIDEST."""
     low, high = found.ends
-    if not found.has_interval or high > 4 * low:
+    if not found.has_interval or high > WIDEST * low:
         return ""
     slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
     parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)

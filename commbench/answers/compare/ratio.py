@@ -23,6 +23,8 @@ from commbench.results.schema import OK, WRONG, Measurement
 from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
+WIDEST = 4.0
+"""A ratio whose interval has ends that differ by more says too little to pass."""
 OVERLAP = "the interval reaches over the tolerance"
 HOST = "the host itself differs; without that {}"
 """Why what the same host would decide is undecided."""

@@ -9,7 +9,7 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
 other level, or dropped. These neighbours may also hide a short level, so each segment is cut again
-by itself. So may the noise, which a slow part of a short series raises: see _slow_part. The levels
+by itself. So may the noise, which a step of a short series raises: see _slow_part. The levels
 are of points moved towards the median of their segment.
 
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
