@@ -9,10 +9,8 @@ import typer
 
 from commbench import api
 from commbench.cli.commands import Show
-from commbench.errors import NO_VERDICT_REACHED, UsageError
+from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
-from commbench.stats import SLOWER
-from commbench.units import format_count
 from commbench.views.formats import ENDINGS, choose_format
 
 if TYPE_CHECKING:
@@ -35,9 +33,7 @@ def compare(
     """
     import gc
 
-    from commbench.analysis.row_names import LONGEST, name_rows
-    from commbench.answers.compare.document import VIEW, Comparisons
-    from commbench.answers.compare.ratio import WIDEST
+    from commbench.answers.compare.document import VIEW, Comparisons, find_slower
     from commbench.views.draw import is_drawn, names_file
 
     ending = output.suffix.lower() if output else ""
@@ -66,27 +62,10 @@ def compare(
         (print_result if picture else print_status)(file)
     if not fail_if_slower:
         return
-    alone = sum(comparison.counts[SLOWER] for comparison in comparisons)
-    if any(comparison.is_slower for comparison in comparisons):
-        slower = [row.a for comparison in comparisons for row in comparison.confirmed(SLOWER)]
-        every = [row.a for comparison in comparisons for row in comparison.rows]
-        what = f"{format_count(len(slower), 'row')} ({name_rows(slower, every, LONGEST)})"
-        what = f"{what} {'is' if len(slower) == 1 else 'are'}" if slower else "sizes are"
-        for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
-        print_status(f"{what} slower than in {comparisons[0].a.name}{for_all}")
-        raise typer.Exit(1)
-    found = {
-        "ranks waited for a core": sum(comparison.waited for comparison in comparisons),
-        "the host may be why calls took longer": sum(each.hidden for each in comparisons),
-        "slower, but not for all rows together,": alone,
-        "the ratio is above the tolerance, but not its whole interval,": sum(
-            comparison.unsure for comparison in comparisons
-        ),
-        f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
-    }
-    if why := [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]:
-        print_status(f"no verdict: {'; '.join(why)}")
-        raise typer.Exit(NO_VERDICT_REACHED)
+    code, why = find_slower(comparisons)
+    if code:
+        print_status(why)
+        raise typer.Exit(code)
 
 
 def check(show: Show, run: str, **given: Any) -> None:

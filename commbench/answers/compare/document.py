@@ -14,7 +14,7 @@ from commbench import stats
 from commbench.analysis import diagnostics
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.load import distinct_names
-from commbench.analysis.row_names import format_range, name_rows, short_titles
+from commbench.analysis.row_names import LONGEST, format_range, name_rows, short_titles
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio
@@ -22,6 +22,7 @@ from commbench.answers.compare.ratio import OVERLAP, WIDEST, ComparedRow, hold_t
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
+from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED
 from commbench.output.text import join_words
 from commbench.plan.backends import usual_launch_spread
 from commbench.units import format_count, format_share
@@ -102,6 +103,29 @@ def _single_rows(found: Comparison) -> Iterator[str]:
                 f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict} with 95 % for all rows: "
                 f"{'most of all ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times as long."
             )
+
+
+def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
+    """The exit code of `compare --fail-if-slower`, and why it is not 0."""
+    slower = [row.a for each in comparisons for row in each.confirmed(stats.SLOWER)]
+    alone = sum(each.counts[stats.SLOWER] for each in comparisons)
+    if any(each.is_slower for each in comparisons):
+        names = name_rows(slower, (row.a for each in comparisons for row in each.rows), LONGEST)
+        verb = "is" if len(slower) == 1 else "are"
+        what = f"{format_count(len(slower), 'row')} ({names}) {verb}" if slower else "sizes are"
+        for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
+        return GATE_FAILS, f"{what} slower than in {comparisons[0].a.name}{for_all}"
+    found = {
+        "ranks waited for a core": sum(each.waited for each in comparisons),
+        "the host may be why calls took longer": sum(each.hidden for each in comparisons),
+        "slower, but not for all rows together,": alone,
+        "the ratio is above the tolerance, but not its whole interval,": sum(
+            each.unsure for each in comparisons
+        ),
+        f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
+    }
+    why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
+    return (NO_VERDICT_REACHED, f"no verdict: {'; '.join(why)}") if why else (0, "")
 
 
 def _says_waited(causes: Sequence[str]) -> bool:
