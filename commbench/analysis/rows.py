@@ -233,15 +233,6 @@ class ResultRow:
         """What the log medians of launches usually differ by."""
         return usual_launch_spread(self.header.plan.backend)
 
-    @property
-    def known_time(self) -> Estimate | None:
-        """The time with an interval also where samples are few; see cover_launches."""
-        time = self.time
-        return time and cover_launches(
-            time.estimate, len(self.launch_medians), self._spread,
-            time.iterations, time.minimum, time.maximum,
-        )  # fmt: skip
-
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
@@ -284,7 +275,12 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     """The row of one measurement."""
     batches, reported = samples_of(measurement.batches), measurement.reported
     spread = usual_launch_spread(header.plan.backend)
-    time = summarise(batches, samples_by_launch(measurement), spread) if any(batches) else None
+    launches, time = samples_by_launch(measurement), None
+    if any(batches):
+        time = summarise(batches, launches, spread)
+        own = time.iterations, time.minimum, time.maximum
+        known = cover_launches(time.estimate, len(launches), spread, *own)
+        time = time._replace(low=known.low, high=known.high)
     if reported:
         time = Summary(
             reported.iterations, reported.time_s, minimum=reported.minimum_s, mean=reported.mean_s,

@@ -117,13 +117,20 @@ def _left_out(
 
 def _fitting(filled: Sequence[Filled], left_out: set[str]) -> list[Filled]:
     """The columns that fit into WIDTH: the least important ones are left out, all with the same
-    heading, until one that can be wrapped is the least important."""
-    kept = [found for found in filled if found[0].heading not in left_out]
+    heading, until one that can be wrapped is the least important. Those that fit after all, as a
+    wide one was left out, too, are not."""
+    every = [found for found in filled if found[0].heading not in left_out]
+    kept, out = every, list[Column]()
     while _width(kept) > WIDTH and len(kept) > 1:
-        least = min(kept, key=lambda found: found[0].importance)
-        if least[0].is_wrapped:
-            break
-        kept = [found for found in kept if found[0].heading != least[0].heading]
+        least, _ = min(kept, key=lambda found: found[0].importance)
+        if least.is_wrapped:
+            return kept
+        kept, out = [found for found in kept if found[0].heading != least.heading], [*out, least]
+    for importance in sorted({column.importance for column in out}, reverse=True):
+        names = {column.heading for column in out if column.importance == importance}
+        names |= {column.heading for column, _ in kept}
+        more = [found for found in every if found[0].heading in names]
+        kept = more if _width(more) <= WIDTH else kept
     return kept
 
 

@@ -508,7 +508,6 @@ def test_ranks_of_another_launcher_learn_what_nccl_selects(tmp_path: Path) -> No
     }  # fmt: skip
     assert not nccl_variables(header, "NCCL_DEBUG")
     assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 32
-    assert "RING LL128" in first.out
     rows = (tmp_path / "run/results.csv").read_text().splitlines()
     assert [",RING and NVLS,LL128 and SIMPLE,8 and 16," in row for row in rows].count(True) == 1
     assert [",RING,LL128,8," in row for row in rows].count(True) == 1

@@ -218,7 +218,7 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     """The time of each call by its bytes; None for fewer than two sizes. Of several rows of one
     size the last counts."""
     sized = [(row.case.size_bytes // row.case.num_tensors, row) for row in rows]
-    known = {size: t.scaled(1 / r.case.num_tensors) for size, r in sized if (t := r.known_time)}
+    known = {size: t.estimate.scaled(1 / r.case.num_tensors) for size, r in sized if (t := r.time)}
     if len(known) < 2:
         return None
     sizes, times = zip(*sorted(known.items()), strict=True)

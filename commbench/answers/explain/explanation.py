@@ -24,7 +24,14 @@ from commbench.plan.cases import LIMITS
 from commbench.plan.operation import Operation
 from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
-from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
+from commbench.results.schema import (
+    OK,
+    Measurement,
+    ReportedTiming,
+    Run,
+    RunHeader,
+    tell_incomplete,
+)
 from commbench.stats import Estimate, collect
 from commbench.validation import require_within
 from commbench.views import cells
@@ -181,8 +188,8 @@ def _quoted_row(
         why = f"{case.name} cannot be measured: {case.reason}"
         raise UsageError(why, "ask for more bytes or ranks")
     header = RunHeader(plan=asked, label="", started="", launcher=known.AS_GIVEN, num_nodes=nodes)
-    batches = (Batch(samples_s=(units.parse_time(time or ""),)),)
-    return make_row(header, Measurement(case=case, status=OK, batches=batches))
+    given = ReportedTiming(units.parse_time(time or ""), known.AS_GIVEN)
+    return make_row(header, Measurement(case=case, status=OK, reported=given))
 
 
 _WRITERS: dict[str, Callable[[Any], str]] = {

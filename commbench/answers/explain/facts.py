@@ -219,7 +219,7 @@ MEASURED, BY_MODEL = "measured in this run", "by the model"
 def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
     """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
     no model describes: overlaps, steps, what the host does, and by a machine's own calls."""
-    case, time = row.case, row.known_time
+    case, time = row.case, row.time and row.time.estimate
     if not time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
         return []
     if machine:
@@ -239,7 +239,7 @@ def _bound(
 def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[Fact]:
     size = row.case.size_bytes
     valid = (each for each in every if each.measurement.status == OK)
-    timed = {each.case: known for each in valid if (known := each.known_time)}
+    timed = {each.case: each.time.estimate for each in valid if each.time}
     own = row.case.key("size_bytes", "count")
     waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
     alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}

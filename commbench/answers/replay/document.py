@@ -108,11 +108,9 @@ def _against_trace(plan: Plan, found: StepReplay) -> Iterator[str]:
         meaning = "the networks cannot be compared, since the backends differ"
     elif calls.has_waited:
         meaning = "the networks cannot be compared, since ranks waited for a core"
-    elif ratio.low is None or ratio.high is None:
-        meaning = "communication is compared without an interval"
-    elif ratio.low <= 1 <= ratio.high and ratio.is_unknown:
+    elif (is_open := ratio.ends[0] <= 1 <= ratio.ends[1]) and ratio.is_unknown:
         meaning = "communication is too noisy to compare"
-    elif ratio.low <= 1 <= ratio.high:
+    elif is_open:
         meaning = "communication takes about as long here as in the trace"
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
@@ -132,11 +130,10 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     compared = [(over, name_variant(each.variant)) for each, over in others if not each.has_waited]
     waited = any(each.has_waited for each, _ in others)
     ratio, name = min(compared, default=(None, ""))
-    slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
-    if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
+    slower = [(r, v) for r, v in compared if r.ends[0] > 1]
+    if ratio and ratio.ends[1] < 1:
         saved = cells.share_with_interval_text(ratio.map(lambda each: 1 - each))
-        unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"{name} would save most: {saved} of the step{unsure}"
+        yield f"{name} would save most: {saved} of the step"
     elif compared or waited:
         for ratio, name in slower:
             yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"

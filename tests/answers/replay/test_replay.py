@@ -264,7 +264,7 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
         (lambda case: noisy(seconds(case), case.index, noise=0.5, batches=2, each=3),
          "it is not known whether a variant of the step is faster."),
         (lambda case: [[seconds(case)]],
-         "buckets of 4 MiB would save most: 10 % of the step, without an interval"),
+         "it is not known whether a variant of the step is faster."),
         (lambda case: steady(1.0 if case.pairs else seconds(case)),
          "all_reduce over world takes most in the trace: 90 % of the time. recv over pp takes most "
          "here: 49 % of the time."),
