@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from golden.cases import CASES
+from golden.options import PAGE, make_page
 from golden.facts import print_lost_facts
 from golden.runner import rewrite
 
@@ -15,3 +16,4 @@ if sys.argv[1:2] == ["--lost"]:
 else:
     with tempfile.TemporaryDirectory() as scratch:
         rewrite(CASES, Path(scratch))
+    PAGE.write_text(make_page())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from golden.cases import CASES
 from golden.facts import lost_facts
+from golden.options import PAGE, make_page
 from golden.runner import EXPECTED, name_of, run_case
 
 
@@ -15,6 +16,10 @@ def test_no_file_is_expected_of_no_case() -> None:
     names = {name_of(line) for line in CASES}
     assert len(names) == len(CASES)
     assert {path.name for path in EXPECTED.glob("*.txt")} == {f"{name}.txt" for name in names}
+
+
+def test_the_page_of_options_has_what_help_prints() -> None:
+    assert PAGE.read_text() == make_page()
 
 
 @pytest.mark.parametrize("line", CASES, ids=name_of)
