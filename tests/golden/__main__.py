@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from golden.cases import CASES
-from golden.options import PAGE, make_page
 from golden.facts import print_lost_facts
+from golden.options import PAGE, make_page
 from golden.runner import rewrite
 
 if sys.argv[1:2] == ["--lost"]:

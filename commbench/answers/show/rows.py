@@ -171,7 +171,7 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
         Column("", attrgetter("mark"), cells.TEXT),
-        Column("least\nlatency", lambda kind: time_of(kind.curve.latency),
+        Column("least time\nup to 8 KiB", lambda kind: time_of(kind.curve.latency),
                cells.TIME_WITH_INTERVAL),
         Column("peak\nbusbw\nGB/s", lambda k: k.curve.peak and k.curve.peak.known_busbw,
                cells.BANDWIDTH),
