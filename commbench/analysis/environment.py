@@ -79,7 +79,12 @@ class Difference(NamedTuple):
 
     def concerns(self, call: str) -> bool:
         """Whether it may change times of this own call; of torch's, for an empty name."""
-        return not self.name.startswith(CODE_OF) or self.name == CODE_OF + call
+        return not self.is_of_call or self.name == CODE_OF + call
+
+    @property
+    def is_of_call(self) -> bool:
+        """Whether it is the code of an own call."""
+        return self.name.startswith(CODE_OF)
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from commbench.api.runs import *  # noqa: F403
 from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
-from commbench.errors import UsageError, wrong_value
+from commbench.errors import RecordsError, UsageError, closest, wrong_value
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
 from commbench.units import format_count, parse_tolerance
@@ -244,7 +244,12 @@ def check(
         hint = "write --against history, or leave out --node and --db"
         raise UsageError("--node and --db belong to --against history", hint)
     else:
-        baseline = None if against is None else read(against)
+        try:
+            baseline = None if against is None else read(against)
+        except RecordsError as error:
+            if closest(str(against), [HISTORY], similarity=0.8):
+                raise RecordsError(error.texts[0], f"did you mean --against {HISTORY}?") from None
+            raise
         if baseline is not None:
             comparison.require_two_runs(checked, baseline)
     result = check(checked, rules, baseline, allow_unmatched, counted, hardware, allow_unchecked)

@@ -186,6 +186,9 @@ def _find(source: str) -> Any:
     where, colon, name = source.rpartition(":")
     if not colon:
         points = {point.name: point for point in _entry_points()}
+        if source.endswith(".py"):
+            module = _found(source, _import_file, source)
+            raise UsageError(f"--call {source} names no call", _names_in(module, f"{source}:"))
         if source not in points:
             known = [*points, "package.module:name", "file.py:name"]
             raise name_error("call", source, known, lists="`commbench ops --calls`")
@@ -195,10 +198,16 @@ def _find(source: str) -> Any:
     for part in name.split("."):
         entry = getattr(entry, part, None)
     if entry is None:
-        known = [n for n, each in vars(module).items() if hasattr(each, "operation")]
-        hint = f"it has: {', '.join(known)}" if known else CLASS
-        raise UsageError(f"the call {source} does not exist: {where} has no {name}", hint)
+        raise UsageError(
+            f"the call {source} does not exist: {where} has no {name}", _names_in(module)
+        )
     return entry
+
+
+def _names_in(module: ModuleType, prefix: str = "") -> str:
+    """The hint with the calls of a module."""
+    known = [f"{prefix}{n}" for n, each in vars(module).items() if hasattr(each, "operation")]
+    return f"it has: {', '.join(known)}" if known else CLASS
 
 
 def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
@@ -206,6 +215,9 @@ def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
         return load(*names)
     except UsageError:
         raise
+    except SyntaxError as error:
+        why = f"the call {source} cannot be imported: {first_line(error)}"
+        raise UsageError(why, "correct the file") from error
     except (Exception, SystemExit) as error:
         why = f"the call {source} cannot be imported: {type(error).__name__}: {first_line(error)}"
         hint = "import it in Python to see where that happens"

@@ -16,6 +16,7 @@ from commbench.answers.check.advice import advice
 from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.sentences import WORDS, counts, finding, outcome_of, verdict
 from commbench.answers.compare import document as comparing
+from commbench.answers.compare.ratio import ComparedRow
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output import ci
 from commbench.stats import FAIL, LIKELY, OPEN, OUTCOMES, PASS, UNDECIDED
@@ -87,9 +88,9 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     )
     passing = map(result.checks.passing, ("", WITH_RANGE)[: 1 + bool(result.checks.with_range)])
     groups = [*([*same] for _, same in groupby(ordered, outcome_of)), *passing]
-    history = gate.baseline and gate.baseline.history
-    levels = history.levels if history else {}
-    tables = [_table(checks, result.outcome, levels) for checks in groups if checks]
+    rows = gate.comparison.rows if gate.comparison and result.rule.limit.needs_baseline else ()
+    compared = {row.a.case.key(): row for row in rows}
+    tables = [_table(checks, result.outcome, compared) for checks in groups if checks]
     word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
     notes = [note for note in sentences.rule_notes(result) if note not in told]
     title = f"{word}{result.rule.title}"
@@ -98,18 +99,24 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     return [Section(title, [*tables, Items(notes)])]
 
 
-def _table(checks: Collection[RowCheck], whole: str, levels: Mapping[Any, Any]) -> Table:
+def _table(checks: Collection[RowCheck], whole: str, compared: Mapping[Any, ComparedRow]) -> Table:
     """Rows with one outcome, of a rule with the outcome `whole`. A terminal shows those that fail
     or are undecided, a few that pass where all do, and those that likely pass where that is why the
     rule does not."""
 
-    def of_level(check: RowCheck, name: str) -> Any:
-        return getattr(levels.get(check.case.key()), name, None)
+    def time(check: RowCheck, side: int) -> Any:
+        row = compared.get(check.case.key())
+        if not (row and check.estimate):
+            return None
+        if row.level:  # its interval is that of the ratio
+            return row.level.time * check.estimate.value**side
+        return row.times[side]
 
-    def now(check: RowCheck) -> float | None:
-        usual = of_level(check, "time")
-        return usual * check.estimate.value if usual and check.estimate else None
+    def counted(check: RowCheck) -> str:
+        row = compared.get(check.case.key())
+        return row.level.counted if row and row.level else ""
 
+    first_side = "usual" if any(row.level for row in compared.values()) else "baseline"
     first = next(iter(checks))
     limit, of = first.rule.limit, lambda check: check if check.estimate else None
     value, interval = map(sentences.of_check, (limit.unit, limit.interval))
@@ -120,9 +127,9 @@ def _table(checks: Collection[RowCheck], whole: str, levels: Mapping[Any, Any]) 
         cells.Column("95 %\ninterval", of, interval),
         cells.Column("interval that\ndecides", lambda check: check, deciding),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
-        cells.Column("usual\ntime", lambda check: of_level(check, "time"), cells.TIME, 5),
-        cells.Column("this\nrun", now, cells.TIME, 5),
-        cells.Column("earlier\nruns", lambda check: of_level(check, "counted"), cells.TEXT, 6),
+        cells.Column(f"{first_side}\ntime", lambda check: time(check, 0), cells.TIME, 5),
+        cells.Column("this\nrun", lambda check: time(check, 1), cells.TIME, 5),
+        cells.Column("earlier\nruns", counted, cells.TEXT, 6),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED) or (whole == PASS and len(checks) <= MOST_ROWS)
     is_shown |= first.outcome == LIKELY and (whole == NO_VERDICT or first.effect == FAIL)

@@ -62,11 +62,11 @@ def _slow_by_chance(levels: Iterable[Level]) -> list[str]:
 
 
 def slow_run_text(level: Level, up_to: str = "") -> str:
-    """Which run was slow by chance: `Run 5 took 1.4 times as long as usual, and later ones did
+    """Which run was slow by chance: `Run 5 took 1.4 times as long as usual, and a later one did
     not`; empty where none was."""
     times = level.slow_run_ratio and f"{up_to}{cells.ratio_text(level.slow_run_ratio)}"
     run = f"Run {level.slowest_run} took {times} times as long as usual"
-    return f"{run}, and later ones did not" if times else ""
+    return f"{run}, and a later one did not" if times else ""
 
 
 def notes_of(gate: GateResult) -> list[str]:

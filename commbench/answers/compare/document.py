@@ -172,10 +172,12 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
 
 
 def _bounds(found: stats.Estimate) -> str:
-    """How much slower or faster B is at most; empty for an interval wider than WIDEST."""
+    """How much slower or faster B is at most, by the interval as it is printed; empty for one that
+    is wider than WIDEST."""
     low, high = found.ends
     if not found.has_interval or high > WIDEST * low:
         return ""
+    low, high = map(float, cells.ratio_interval_text(found).split(" … "))
     slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
     parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
     return f"; at most {' or '.join(parts)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from math import exp, hypot, log, sqrt
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -59,6 +59,8 @@ class Level(NamedTuple):
     difference of the variances."""
     end: int
     """The place of the first run of what is slower now: of the last segment, or after the level."""
+    after: int
+    """The place of the first run after the level."""
     known: int
     """The runs of which the deviation is known, those of other levels among them, and without the
     outliers."""
@@ -128,7 +130,7 @@ def find_baseline(
         begin = ""  # the run is older than the accepted level
     environments = history.environments() if history else {}
     rows, levels, slower, is_slow = [], {}, [], False
-    of_rows: list[HistoryRun] = []
+    of_calls: dict[str, list[HistoryRun]] = {}
     few: list[Series] = []
     alpha = trends.alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
@@ -145,13 +147,13 @@ def find_baseline(
         close = _are_close(points if accepted else usual)
         levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
-        of_rows += [point.run for point in usual]
+        of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
         later = points[level.end :]
         newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
         # Not where the last one may be as fast as usual again, nor where all rows of this run are.
         if later and min(median(newest), later[-1].time.value) > level.slow_s:
             mean = geometric_mean(point.time.value for point in later)
-            slower.append((each.case, later, mean / level.time))
+            slower.append((each.case, later, mean / level.time, points[level.after].run))
             own = cases[key].time  # as slow as they, or as usual again
             is_slow |= own is None or own.value > sqrt(level.time * mean)
     notes = []
@@ -177,13 +179,22 @@ def find_baseline(
     if newer := sum(run.path != own for run in every - used):
         absent += f"; {LATER_RUNS.format(newer)}"
     name, paths = f"history of {system.node}", {p.run.path for each in found for p in each.points}
-    most = [run for run, number in Counter(of_rows).items() if 2 * number >= len(rows)]
+    most = _mostly(chain(*of_calls.values()), len(rows))
     host = collect((takes, log(time)) for run in most for takes, time in run.host_s)
-    before = usual_of(environments, most)
-    facts = OfHistory(
-        absent, levels, host, compare_recorded(before, recorded_of(run)), own in paths, node
-    )
+    usual_facts, now = usual_of(environments, most), recorded_of(run)
+    differences = [d for d in compare_recorded(usual_facts, now) if not d.is_of_call]
+    for call, runs in of_calls.items():  # its rows may have another level than the others
+        usual_facts = usual_of(environments, _mostly(runs, sum(r.call == call for r in rows)))
+        differences += [
+            d for d in compare_recorded(usual_facts, now) if d.is_of_call and d.concerns(call)
+        ]
+    facts = OfHistory(absent, levels, host, tuple(differences), own in paths, node)
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
+
+
+def _mostly(runs: Iterable[HistoryRun], rows: int) -> list[HistoryRun]:
+    """The runs which are usual for half of so many rows or more."""
+    return [run for run, number in Counter(runs).items() if 2 * number >= rows]
 
 
 def _are_close(points: Sequence[Point]) -> bool:
@@ -194,30 +205,36 @@ def _are_close(points: Sequence[Point]) -> bool:
 
 
 def _slower_note(
-    found: Sequence[tuple[Case, Sequence[Point], float]], every: Sequence[Case], path: Path,
-    changes: Iterable[Change],
+    found: Sequence[tuple[Case, Sequence[Point], float, HistoryRun]], every: Sequence[Case],
+    path: Path, changes: Iterable[Change],
 ) -> str:  # fmt: skip
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
-    to accept it: from the runs that do not count and the ratio of each row, of `every` row that is
-    checked."""
-    firsts = Counter(later[0].run for _, later, _ in found)
+    to accept it: from the runs that do not count, the ratio and the first run that is not usual of
+    each row, of `every` row that is checked."""
+    firsts = Counter(later[0].run for _, later, *_ in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
     found = [each for each in found if each[1][0].run == first]
     # Where `history show` finds a step, it is that.
     slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
     change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
     first = change.run if change else first
-    slower, db = span(ratio_text, [ratio for *_, ratio in found]), db_option(path)
-    since = [[p for p in later if p.run.placed >= first.placed] for _, later, _ in found]
+    slower, db = span(ratio_text, [ratio for *_, ratio, _ in found]), db_option(path)
+    since = [[p for p in later if p.run.placed >= first.placed] for _, later, *_ in found]
     runs = span(str, [*map(len, since)])
     names = name_rows([case for case, *_ in found], every, LONGEST)
     accept = ""
     if runs != "1":  # a single one may be slow by chance
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     cause = f"; {trends.causes_text(change)}" if change else ""
+    ended = min((after for *_, after in found), key=attrgetter("placed", "id"))
+    then = "since then"
+    if ended.placed < first.placed and not (change and change.before.placed <= ended.placed):
+        then = f"runs from then on were slower; since run {first.id}"
+    else:
+        ended = first
     return (
-        f"Usual is what runs took before run {first.id} ({first.time:%Y-%m-%d %H:%M} UTC): "
-        f"since then {names} took {slower} times as long in {runs} "
+        f"Usual is what runs took before run {ended.id} ({ended.time:%Y-%m-%d %H:%M} UTC): "
+        f"{then} {names} took {slower} times as long in {runs} "
         f"run{'s' * (runs != '1')} before this one{cause}.{accept}"
     )
 
@@ -274,8 +291,9 @@ def find_level(
     more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     return Level(
-        time, runs, number, deviation, degrees, usual, more, end, known, outliers, slowest, at
-    )
+        time, runs, number, deviation, degrees, usual, more, end, base[-1].last + 1, known,
+        outliers, slowest, at,
+    )  # fmt: skip
 
 
 def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:

@@ -21,7 +21,7 @@ from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case
-from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio, ratio
+from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -64,6 +64,8 @@ def document(trend: Trend) -> Document:
     of_level = (*ROW_COLUMNS[:3], since._replace(of=level_since, importance=6), *ROW_COLUMNS[3:])
     known = [each for each in trend.series if each.last.level]
     title = "Level since the last step" if trend.changes else "Level of each row"
+    if trend.changes and _accepted(trend):
+        title += ", or the accepted run"
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         Pictures(lambda: [*pictures(trend)]),
@@ -93,8 +95,14 @@ def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
     """The ratios of rows where they really differ; else their mean."""
     own = [*ratios]
     whole = mean_ratio(own)
-    differ = any(decide(ratio(one, whole), TOLERANCE) in CHANGED for one in own)
+    differ = any(decide(one.scaled(1 / whole.value), TOLERANCE) in CHANGED for one in own)
     return own if differ else [whole]
+
+
+def _covering(ratios: Sequence[Estimate]) -> Estimate:
+    """An interval that contains those of all rows."""
+    low, high = zip(*(each.ends for each in ratios), strict=True)
+    return Estimate(ratios[0].value, min(low), max(high))
 
 
 def _times(own: Sequence[Estimate]) -> str:
@@ -160,17 +168,23 @@ def _fast_again(trend: Trend) -> Iterator[str]:
 
 def _slower_now(trend: Trend) -> Iterator[str]:
     """What the last lasting slowdown means for a check, unless someone accepted it."""
-    for run in [c.run for c in trend.changes if c.is_current and c.ratio.value > 1][:1]:
+    for change in [c for c in trend.changes if c.is_current and c.ratio.value > 1][:1]:
+        run = change.run
         if run.placed > trend.accepted.get(run.system, ""):
             command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-            yield f"Checks compare with the level before that, until {command} makes it usual."
+            names = rows_of(change, trend)
+            yield (
+                f"Checks compare {names} with the level before run {run.id}, until {command} makes "
+                "it usual."
+            )
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
     """Of how many rows nothing can be said yet, and how many runs these need."""
     lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
     if lacks:
-        every = f"{format_count(len(lacks), 'row')} need{'s' * (len(lacks) == 1)}"
+        other = " other" * (len(lacks) < len(trend.series))
+        every = f"{len(lacks)}{other} {'row needs' if len(lacks) == 1 else 'rows need'}"
         needs = "Every row needs" if 1 < len(lacks) == len(trend.series) else every
         more = span(str, lacks)
         yield (
@@ -261,7 +275,7 @@ def _title(found: FittedSeries) -> str:
 PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
     Column("time, new\nover old", lambda c: span(cells.ratio_text, _ratios(c)), cells.NUMBER),
-    Column("95 %\ninterval", lambda c: None if _ratios(c)[1:] else c.ratio, cells.RATIO_INTERVAL),
+    Column("95 %\ninterval", lambda c: _covering(_ratios(c)), cells.RATIO_INTERVAL),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
     Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
 )
@@ -298,7 +312,8 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
         for each in shown[:MOST_PANELS]
     ]
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
-    texts = [*texts, *_slower_since(trend)] or [*document(trend).answer[:1]]
+    now = (*_slower_since(trend), *_fast_again(trend), *_since_accepted(trend))
+    texts = [*texts, *now] or [*document(trend).answer[:1]]
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
     title, notes = "Time of a call over its first level", [*texts[:3], *few]
     yield plot.Picture("history", title, " ".join(texts), panels, notes)
@@ -339,11 +354,10 @@ def _panel(
     line = plot.Look(plot.INK, width=1.6)
     ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
-    dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
-    marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
-    solid = plot.Look(plot.GREY, width=1.0)
+    solid, dashed = plot.Look(plot.GREY, width=3.0), plot.Look(plot.INK, dashes=(3, 2), width=1.0)
     accepted = (order[run.id] for run in _accepted(trend) if run.id in order)
-    marks += [plot.Mark(solid, at, name="accepted", is_upright=True) for at in accepted]
+    marks = [plot.Mark(solid, at, name="accepted", is_upright=True) for at in accepted]
+    marks += [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
 

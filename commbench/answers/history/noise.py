@@ -31,6 +31,14 @@ def most_correlated(number: int) -> float:
     return min(max(0.5, 1 - 8 / number), 0.9)
 
 
+def inflation(found: float, number: int) -> float:
+    """By how much an autocorrelation that so many points have about their means makes the variance
+    of these larger: without its bias, and as large as chance may hide."""
+    most = found + (1 + 3 * found) / number + 2 / sqrt(number)
+    most = min(max(most, 0.0), most_correlated(number))
+    return (1 + most) / (1 - most)
+
+
 class Noise(NamedTuple):
     """How the logarithms of a series vary from point to point."""
 

@@ -38,7 +38,7 @@ from commbench.answers.history.noise import (
     LEAST_NOISE,
     Noise,
     estimate_noise,
-    most_correlated,
+    inflation,
 )
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
@@ -254,11 +254,8 @@ def _slowest(
     rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
     squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
     variance = squares / (number - 2) * every / (own[best] * (every - own[best]))
-    if is_correlated:  # without its bias, and as large as chance may hide
-        found = float(rest[1:] @ rest[:-1]) / squares
-        found += (1 + 3 * found) / number + 2 / sqrt(number)
-        found = min(max(found, 0.0), most_correlated(number))
-        variance *= (1 + found) / (1 - found)
+    if is_correlated:
+        variance *= inflation(float(rest[1:] @ rest[:-1]) / squares, number)
     limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(first)), number - 2)
     if slow - other <= limit * sqrt(variance):
         return None
@@ -291,10 +288,16 @@ def penalty(noise: Noise, number: int, alpha: float) -> float:
 
 def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
     """A change between `number` points and LATER more, of `every` and these, whose sum of squares
-    is above the penalty with a probability of 95 %."""
-    error = sqrt(noise.long_run * (1 / LATER + 1 / number))
+    is above the penalty with a probability of 95 %, or that _slow_part finds with it."""
+    apart, sure = sqrt(1 / LATER + 1 / number), _NORMAL.inv_cdf(0.95)
     limit = sqrt(penalty(noise, every + LATER, alpha) / noise.long_run)
-    return exp((limit + _NORMAL.inv_cdf(0.95)) * error) - 1
+    least = (limit + sure) * sqrt(noise.long_run) * apart
+    if FEWEST <= (of_level := number + LATER) <= MOST_SEARCHED:
+        spread = sqrt(inflation(noise.correlation, of_level))
+        places = 2 * (of_level - FEWEST + 1)
+        limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / 4 / places), of_level - 2)
+        least = min(least, (limit * spread + sure) * noise.deviation * apart)
+    return exp(least) - 1
 
 
 class _Sums:

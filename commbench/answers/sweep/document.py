@@ -372,7 +372,11 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
         concerned = dict.fromkeys(names[row.header.label] for row in rows)
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
-    return [("", warning) for warning in run_notes.find_warnings(_rows(result), under)]
+    rows = [
+        row for each in result.settings for row in each.rows
+        if not ranking.is_beside(row.case, each.setting)
+    ]  # fmt: skip
+    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
 
 
 def _lines_to_paste(result: SweepResult) -> Iterator[Block]:

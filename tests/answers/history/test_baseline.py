@@ -326,6 +326,25 @@ def test_a_check_of_an_own_call_says_how_to_compare_two_versions(history: Histor
     )
 
 
+def test_a_check_names_the_code_of_a_call_by_the_runs_of_its_own_level(history: History) -> None:
+    """The rows of torch have one level, those of the call had a slower one."""
+
+    def made(day: int, code: str, slow: float = 1.0) -> LoadedRun:
+        run = made_run(day, noise()[day], environment={"code of Mine": code}, cases=4)
+        own = made_run(day, slow * noise()[day], cases=4).rows
+        return run._replace(rows=[*run.rows[:3], own[3]._replace(call="Mine")])
+
+    for day in range(8):
+        history.add(made(day, "old"))
+    for day in range(8, 20):
+        history.add(made(day, "new", 2.0))
+    texts = [
+        " ".join(check(history, made(20, code, slow)).text().split())
+        for code, slow in (("new", 2.0), ("old", 1.0))
+    ]
+    assert ["code of Mine" in text.partition("What to do")[2] for text in texts] == [True, False]
+
+
 def test_a_check_says_that_the_run_is_unsure(history: History) -> None:
     fill(history, lambda _: 1.0, number=8, cases=1)
     run = made_run(9, cases=1)
@@ -369,7 +388,8 @@ def test_what_is_slower_now_is_told_from_its_own_begin(history: History) -> None
     fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.1 if day >= 10 else 1.0, number=18)
     text = " ".join(check(history, made_run(18, 1.1)).text().split())
     told = (
-        r"before run 11 .* since then all_reduce 1K-5K took 1\.\d+( to 1\.\d+)? times as long in 8"
+        r"before run 7 .*: runs from then on were slower; since run 11 all_reduce 1K-5K took "
+        r"1\.\d+( to 1\.\d+)? times as long in 8"
     )
     assert re.search(told, text)
     assert "`commbench history accept 11 --db" in text
