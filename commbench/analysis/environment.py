@@ -21,6 +21,7 @@ from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.output.text import list_some
 from commbench.plan.backends import BACKENDS
 from commbench.plan.links import Fabric, Nics, Peak, unique_gpu
+from commbench.plan.plan import OPTIONS
 from commbench.readers.source import OF_FILES
 from commbench.results.schema import RunHeader, is_imported
 from commbench.stats import collect
@@ -82,6 +83,13 @@ class Difference(NamedTuple):
         return not self.is_of_call or self.name == CODE_OF + call
 
     @property
+    def shown(self) -> str:
+        """Its name in a sentence or a table: of how the run measured, the option."""
+        if self.name in _HOW:
+            return OPTIONS.get(self.name, f"--{self.name.replace('_', '-')}")
+        return self.name.replace("_", " ") if self.name.islower() else self.name
+
+    @property
     def is_of_call(self) -> bool:
         """Whether it is the code of an own call."""
         return self.name.startswith(CODE_OF)
@@ -91,7 +99,7 @@ class Difference(NamedTuple):
         first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
         verb, noun = _VERBS.get(self.name, ("", ""))
         if not verb:
-            return f"{self.name} is {first} in {a}, {second} in {b}"
+            return f"{self.shown} is {first} in {a}, {second} in {b}"
         first = format_count(int(first), noun) if noun and first.isdecimal() else first
         return f"{a} {verb} {first}, {b} {verb} {second}"
 

@@ -33,6 +33,8 @@ Z = 1.959963984540054
 _EXACT_UP_TO = 1000
 _ROUNDING = 1e-6
 """Of sums of weights, in samples."""
+ENOUGH = 6
+"""Samples of which the median has an interval by their order."""
 ENOUGH_FOR_P95 = 59
 """The largest of n samples exceeds the 95th percentile with probability 1 - 0.95^n >= 0.95."""
 UNDISTURBED = 0.05

@@ -175,7 +175,7 @@ def _texts(
     differs = "Versions, variables and what else is recorded are the same."
     cause = "Then measure again: where only some runs fail, it is the host (`commbench doctor`)."
     if gate.comparison and gate.comparison.differences:
-        names = list_some([each.name for each in gate.comparison.differences], MOST_NAMED)
+        names = list_some([each.shown for each in gate.comparison.differences], MOST_NAMED)
         differs = f"They differ in {names}."
         cause = "Then measure again without what differs: that shows whether it is the cause."
     judged = [case] if case else [row.case for row in gate.run.rows]

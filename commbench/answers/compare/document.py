@@ -333,7 +333,7 @@ CROSSOVER_COLUMNS = (
     Column("at ", attrgetter("above_bytes"), cells.BYTES),
 )
 DIFFERENCE_COLUMNS = (
-    Column("", attrgetter("name"), cells.TEXT, is_wrapped=True),
+    Column("", attrgetter("shown"), cells.TEXT, is_wrapped=True),
     Column("A", attrgetter("a"), cells.TEXT, is_wrapped=True),
     Column("B", attrgetter("b"), cells.TEXT, 8, is_wrapped=True),
 )

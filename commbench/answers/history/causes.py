@@ -28,10 +28,9 @@ LEAST_PART = 0.05
 def describe_causes(causes: Iterable[Difference]) -> str:
     """`nccl went from 2.27.5 to 2.28.9 then`; empty for none."""
     texts = []
-    for name, a, b, *_ in causes:
-        shown = name.replace("_", " ") if name.islower() else name
-        old, new = (list_some(value.split(", "), 3) for value in (a, b))
-        texts.append(f"{shown} went from {old} to {new}")
+    for each in causes:
+        old, new = (list_some(value.split(", "), 3) for value in (each.a, each.b))
+        texts.append(f"{each.shown} went from {old} to {new}")
     more = len(texts) - MOST_CAUSES
     texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
     return f"{join_words(texts)} then" if texts else ""

@@ -12,6 +12,7 @@ from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
+from commbench.analysis.statistics import ENOUGH
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import describe_shape
@@ -32,6 +33,8 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
+FEW_CALLS = f"Intervals of fewer than {ENOUGH} calls are rough."
+ONE_CALL = "One call does not show how calls differ: its interval is assumed, a factor of 2."
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -253,12 +256,16 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     )
     shared = [row for kind in kinds for row in kind.rows if row.case.concurrency == TOGETHER]
     together = [*texts("together") * any(len(row.group_times) > 1 for row in shared)]
-    marked = any(_mark(row) for rows in every.values() for row in rows)
+    rows = [row for own in every.values() for row in own]
+    marked = any(map(_mark, rows))
+    few = {row.time.iterations for row in rows if row.time and not row.measurement.reported}
+    rough = [FEW_CALLS] * any(0 < number < ENOUGH for number in few)
+    rough += [ONE_CALL] * (1 in few)
     every_line = [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
     ]
-    return [*[f"*: {WAITED}."] * marked, *together, *every_line]
+    return [*[f"*: {WAITED}."] * marked, *rough, *together, *every_line]
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
