@@ -227,7 +227,7 @@ ADVISE = {
         "TIME", "The backward pass alone: 300ms.  [default: as long as the communication]", STEP
     ),
     "tensors": Option(
-        "N", "Gradients of equal size.  [default: so many that each bucket is full]", STEP
+        "N", "Gradients of equal size.  [default: as many as fill each bucket]", STEP
     ),
     "bucket_cap": Option("SIZE", "The bucket size in use.  [default: 25M, the first 1M]", STEP),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
