@@ -106,7 +106,7 @@ class Diagnostic(NamedTuple):
             part=up_to
             + (f"{format_share(worst)} of" if worst < 1.05 else f"{format_rough(worst)} times"),
             longer=f"{up_to}{1 + worst:.3g}",
-            interval=f"the {'' if is_one else 'worst '}interval {interval}",
+            interval=f"{'the' if is_one else 'their worst'} interval {interval}",
             backend=plan.backend,
             names=list_some(self.names(row), 1),
         )

@@ -71,7 +71,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 then = f"{resume} continues the run."
                 if CALL_RAISED.search(error.message):
                     then = "Mend the call, and start a new run: --resume needs the same code."
-                listener.status(f"What was measured is kept. {then}")
+                listener.status(f"What was measured is kept in {folder}. {then}")
         if error is caught:
             raise
         raise error from caught

@@ -19,12 +19,14 @@ from commbench.answers.compare import document as comparing
 from commbench.answers.compare.ratio import ComparedRow
 from commbench.answers.show.run_notes import run_warnings, warnings_section
 from commbench.output import ci
-from commbench.stats import FAIL, LIKELY, OPEN, OUTCOMES, PASS, UNDECIDED
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, OUTCOMES, PASS, UNDECIDED
 from commbench.views import cells, formats
 from commbench.views.document import BAD, GOOD, UNSURE, Document, Items, Pictures, Section, Table
 
 MOST_ROWS = 8
 """Rows of one rule that a terminal shows, unless all are asked for."""
+NOT_USED = "not used (optional)"
+"""Of a rule that is optional and judges no row."""
 MOST_SPREAD = 0.6
 """A check that passes says how much launches differ, above this part of the smallest limit."""
 MOST_IN_ANNOTATION = 5
@@ -91,7 +93,8 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     rows = gate.comparison.rows if gate.comparison and result.rule.limit.needs_baseline else ()
     compared = {row.a.case.key(): row for row in rows}
     tables = [_table(checks, result.outcome, compared) for checks in groups if checks]
-    word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
+    said = NOT_USED if result.outcome == NOT_MEASURED else WORDS[result.outcome]
+    word = f"{said}  " * (len(gate.results) > 1)
     notes = [note for note in sentences.rule_notes(result) if note not in told]
     title = f"{word}{result.rule.title}"
     if len(tables) == 1 and not tables[0].brief:
@@ -212,6 +215,7 @@ def gate_junit(gate: GateResult) -> bytes:
     has a failure or an error if and only if the check does not pass."""
     outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.UNJUDGED, PASS: ci.PASSED}
     measured = gate.run.run.measurements if gate.run.run else ()
+    of_history = gate.baseline and gate.baseline.history
     seconds = {measurement.case.key(): measurement.elapsed_s for measurement in measured}
 
     def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
@@ -221,7 +225,8 @@ def gate_junit(gate: GateResult) -> bytes:
         is_short = outcome in (ci.FAILURE, ci.UNJUDGED)
         line = f"{check.case.name} {finding(check)}" if is_short else _line(check)
         message = outcome_of(check) if is_short else line
-        body = "\n".join([f"{line}; limit: {check.demand}.", *result.remarks])
+        remarks = result.remarks if is_short or not of_history else ()  # these are of slower rows
+        body = "\n".join([f"{line}; limit: {check.demand}.", *remarks])
         return ci.JUnitCase(check.case.name, outcome, message, kind, took_s, body)
 
     suites = [

@@ -40,7 +40,8 @@ def reasons_of(gate: GateResult) -> list[str]:
         levels = [history.levels.get(check.case.key()) for check in failed]
         if any(level.is_close for level in levels if level):
             told.append(
-                "The earlier runs were made within minutes: rows fail by twice the interval."
+                "The earlier runs were made within minutes: a row fails only if an interval twice "
+                "as wide is beyond the limit."
             )
     if gate.comparison:
         is_slower = bool(gate.worst and gate.worst.estimate)
@@ -83,6 +84,7 @@ def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     judged = [result for result in gate.results if result.checks]
+    judged.sort(key=lambda result: [*WORDS].index(result.outcome))
     reasons += [
         f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
     ]

@@ -267,10 +267,10 @@ def clearer(
 
 
 def _continue(found: Comparison, number: int) -> str:
-    """What continues both runs, up to so many launches: a sweep takes turns by itself, with one
-    command."""
+    """What continues both runs, up to so many launches, first the one that ran less recently: else
+    its launches are no turn of their own. A sweep takes turns by itself, with one command."""
     more = options.write_options(found.b.header, launches=number)
-    runs = found.a, found.b
+    runs = sorted((found.a, found.b), key=lambda run: run.run.starts[-1:] if run.run else ())
     commands = dict.fromkeys(f"`{resume_command(run.path)} {more}`" for run in runs)
     how = " in turns" if len(commands) == 1 else ", one after the other"
     return f"continue both{how}: {', then '.join(commands)}."

@@ -93,10 +93,12 @@ def _answer(found: Comparison) -> list[str]:
 
 
 def _single_rows(found: Comparison) -> Iterator[str]:
-    """The rows that are slower, or faster, where no range of sizes is."""
+    """The rows that are slower, or faster, where their range of sizes is not."""
     for verdict in stats.CHANGED:
-        rows = sorted(found.confirmed(verdict), key=_importance)
-        if rows and all(pooled.verdict != verdict for pooled in found.pooled):
+        alike = [pooled for pooled in found.pooled if pooled.verdict == verdict]
+        rows = [r for r in found.confirmed(verdict) if not any(p.covers(r) for p in alike)]
+        rows.sort(key=_importance)
+        if rows:
             of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
             most = cells.ratio_with_interval_text(rows[0].ratio)
             yield (

@@ -227,14 +227,14 @@ def _slower_note(
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     cause = f"; {trends.causes_text(change)}" if change else ""
     ended = min((after for *_, after in found), key=attrgetter("placed", "id"))
-    then = "since then"
+    then = "since then they"
     if ended.placed < first.placed and not (change and change.before.placed <= ended.placed):
-        then = f"runs from then on were slower; since run {first.id}"
+        then = f"runs from then on were slower; since run {first.id} they"
     else:
         ended = first
     return (
-        f"Usual is what runs took before run {ended.id} ({ended.time:%Y-%m-%d %H:%M} UTC): "
-        f"{then} {names} took {slower} times as long in {runs} "
+        f"Usual for {names} is what runs took before run {ended.id} "
+        f"({ended.time:%Y-%m-%d %H:%M} UTC): {then} took {slower} times as long in {runs} "
         f"run{'s' * (runs != '1')} before this one{cause}.{accept}"
     )
 

@@ -354,7 +354,7 @@ def _panel(
     line = plot.Look(plot.INK, width=1.6)
     ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
-    solid, dashed = plot.Look(plot.GREY, width=3.0), plot.Look(plot.INK, dashes=(3, 2), width=1.0)
+    solid, dashed = plot.Look(plot.GREY, width=2.0), plot.Look(plot.INK, dashes=(3, 2), width=1.2)
     accepted = (order[run.id] for run in _accepted(trend) if run.id in order)
     marks = [plot.Mark(solid, at, name="accepted", is_upright=True) for at in accepted]
     marks += [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]

@@ -52,7 +52,9 @@ def plan_document(
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
     needs = f"; a rank needs at most {format_about(largest)} for {what}" * (largest > 0)
     answer = [f"Cases: {len(every)}{needs}."]
-    answer += _duration(plan, [case for case in every if case.status == READY], runs)
+    ready = [case for case in every if case.status == READY]
+    too_large = _oversized(plan, every, host)
+    answer += _duration(plan, [case for case in ready if case.index not in too_large], runs)
     answer += _host_texts(plan, cases, host) if host else ()
     blocks: list[Block] = [
         Facts(plan_facts(plan)),
@@ -119,6 +121,13 @@ def _duration(plan: Plan, cases: Sequence[Case], runs: int) -> Iterator[str]:
         yield f"All {runs} runs take {timing} of timing, and {runs * plan.launches} starts."
 
 
+def _oversized(plan: Plan, cases: Sequence[Case], host: HostMemory | None) -> Collection[int]:
+    """The indices of the cases that do not fit into what is free on this host."""
+    if host is None or host.free_bytes is None:
+        return ()
+    return find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
+
+
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
@@ -127,11 +136,9 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
     ranks = format_count(len(host.ranks), "rank")
     free = "" if host.free_bytes is None else f"; {format_about(host.free_bytes)} free"
     yield f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}{free}."
-    if host.free_bytes is not None:
-        too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
-        if too_large:
-            names = name_rows((case for case in cases if case.index in too_large), cases, 200)
-            yield f"These do not fit, and a run skips them: {names}."
+    if too_large := _oversized(plan, cases, host):
+        names = name_rows((case for case in cases if case.index in too_large), cases, 200)
+        yield f"These do not fit, and a run skips them: {names}."
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")
         own, every = map(format_about, (RANK_BYTES, len(host.ranks) * RANK_BYTES))

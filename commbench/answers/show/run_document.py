@@ -300,7 +300,7 @@ def _measured(run: Run) -> str:
     others = Counter(m.status for m in found) - Counter(m.status for m in measured)
     parts += [f"{number} {status}" for status, number in others.items()]
     if wrong:
-        results = f"; the results of {wrong} are wrong"
+        results = "" if others[WRONG] else f"; the results of {wrong} are wrong"
     elif unchecked and part == unchecked:
         some = f"the results of {checked} were checked and are correct; " * bool(checked)
         results = f"; {some}no check is recorded of those that were {CUT_OFF}"

@@ -50,18 +50,22 @@ class RowsWarning(NamedTuple):
 
 
 def find_warnings(
-    rows: Sequence[ResultRow], name_runs: Callable[[Sequence[ResultRow]], str] | None = None
+    rows: Sequence[ResultRow],
+    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
+    every: Sequence[ResultRow] | None = None,
 ) -> list[RowsWarning]:
     """The warnings about these rows, the most important first.
 
-    `name_runs` says of which runs some of the rows are: `under plain`.
+    `name_runs` says of which runs some of the rows are: `under plain`. Ranges of sizes in names are
+    among `every` row of the run, by default these.
     """
     causes = [(row, find_causes(row)) for row in rows]
     timed = [row.case for row in rows if row.time]
+    of_run = timed if every is None else [row.case for row in every if row.time]
     warnings = []
 
     def name(some: Sequence[ResultRow], longest: int = LONGEST) -> str:
-        cases = name_rows([row.case for row in some], timed, longest)
+        cases = name_rows([row.case for row in some], of_run, longest)
         if longest == LONGEST and cases.endswith(("more row", "more rows")):
             cases = f"{len(some)} of {len(timed)} rows"
         return " ".join(filter(None, [cases, name_runs and name_runs(some)]))
@@ -89,7 +93,8 @@ def run_warnings(
     important of all runs first; those that a results.csv names are without figures."""
 
     def find(run: Run) -> list[RowsWarning]:
-        return find_warnings([row for row in make_rows(run) if covers(row.case)])
+        rows = make_rows(run)
+        return find_warnings([row for row in rows if covers(row.case)], every=rows)
 
     found = [
         (name, warning)

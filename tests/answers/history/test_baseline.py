@@ -147,8 +147,8 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     gate = check(history, made_run(first + slow, 1.3))
     assert gate.outcome == "fail"
     said = " ".join(gate.text().split())
-    begin = "Usual is what runs took before run 15 (2026-09-15 00:00 UTC): since then "
-    times = rf"all_reduce 1K-5K took 1\.[23]\d?( to 1\.[23]\d?)? times as long in {slow} runs "
+    begin = "Usual for all_reduce 1K-5K is what runs took before run 15 (2026-09-15 00:00 UTC): since then "
+    times = rf"they took 1\.[23]\d?( to 1\.[23]\d?)? times as long in {slow} runs "
     accept = (
         "before this one(; nothing .* then)?. If that is to last, `commbench history accept 15 "
     )
@@ -254,7 +254,7 @@ def test_a_check_names_the_rows_that_are_slower_and_none_between_them(history: H
         ]  # fmt: skip
         history.add(run._replace(rows=rows))
     said = " ".join(check(history, made_run(14, 1.5)).text().split())
-    assert re.search(r"since then all_reduce 1K, 3K-5K took 1\.", said), said
+    assert re.search(r"Usual for all_reduce 1K, 3K-5K is .* since then they took 1\.", said), said
 
 
 def test_a_check_that_fails_after_a_step_names_what_changed_then(history: History) -> None:
@@ -263,7 +263,7 @@ def test_a_check_that_fails_after_a_step_names_what_changed_then(history: Histor
     assert gate.outcome == "fail" and "commbench compare" not in " ".join(advice(gate))
     said = " ".join(gate.text().split())
     assert re.search(
-        rf"since then all_reduce 1K-5K took 1\.2\d? times as long in 20 runs before this one; "
+        rf"since then they took 1\.2\d? times as long in 20 runs before this one; "
         rf"nccl went from {OLD} to {NEW} then\.",
         said,
     )
@@ -388,7 +388,7 @@ def test_what_is_slower_now_is_told_from_its_own_begin(history: History) -> None
     fill(history, lambda day: 3.0 if 6 <= day < 10 else 1.1 if day >= 10 else 1.0, number=18)
     text = " ".join(check(history, made_run(18, 1.1)).text().split())
     told = (
-        r"before run 7 .*: runs from then on were slower; since run 11 all_reduce 1K-5K took "
+        r"before run 7 .*: runs from then on were slower; since run 11 they took "
         r"1\.\d+( to 1\.\d+)? times as long in 8"
     )
     assert re.search(told, text)
@@ -505,7 +505,7 @@ def test_a_slowdown_on_a_noisy_host_does_not_become_usual(history: History, slow
     shown = find_trend(history).text()
     assert gate.outcome in ("fail", "no verdict")
     assert f"Compared with 8 of {8 + slow} earlier runs." in gate.text()
-    told = rf"since then all_reduce 1K-5K took 1\.\d+ times as long in {slow} runs before this one"
+    told = rf"for all_reduce 1K-5K .* since then they took 1\.\d+ times as long in {slow} runs"
     assert re.search(told, " ".join(gate.text().split()))
     assert ("(run 9) all_reduce 1K-5K became slower" in shown) == (slow > 3)
     assert (f"Slower in the last {slow} runs" in shown) == (slow == 3)
