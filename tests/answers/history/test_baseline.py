@@ -147,7 +147,8 @@ def test_a_slowdown_that_lasts_fails_until_someone_accepts_it(
     gate = check(history, made_run(first + slow, 1.3))
     assert gate.outcome == "fail"
     said = " ".join(gate.text().split())
-    begin = "Usual for all_reduce 1K-5K is what runs took before run 15 (2026-09-15 00:00 UTC): since then "
+    names = "Usual for all_reduce 1K-5K is what runs took "
+    begin = f"{names}before run 15 (2026-09-15 00:00 UTC): since then "
     times = rf"they took 1\.[23]\d?( to 1\.[23]\d?)? times as long in {slow} runs "
     accept = (
         "before this one(; nothing .* then)?. If that is to last, `commbench history accept 15 "
