@@ -30,13 +30,14 @@ FILE_HINTS = {
 LIMITS = {
     "against": Option("BASELINE", "An earlier run; `history`: its usual level.", RULE),
     "max_slowdown": Option(
-        "[OP:][SIZES:]PERCENT", "How much slower a row may be.  [default: 10% with --against]", RULE
+        "[ROWS:]PERCENT", "How much slower a row may be. ROWS: OP:SIZES, dtype=TYPE, call=NAME, "
+        "step=NAME.  [default: 10% with --against]", RULE,
     ),
     "min_busbw": Option(
-        "[OP:][SIZES:]GB/s", "Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.", RULE
+        "[ROWS:]GB/s", "Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.", RULE
     ),
     "max_time": Option(
-        "[OP:][SIZES:]TIME", "Longest time: all_reduce:-64K:80us; of an own call, call=NAME:5ms; "
+        "[ROWS:]TIME", "Longest time: all_reduce:-64K:80us; of an own call, call=NAME:5ms; "
         "of the step of a replay, step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
     ),
     "expect": Option(

@@ -15,6 +15,17 @@ questions](README.md) has the commands by question.
 """
 
 
+PAGES = {
+    "advise": "advice", "check": "gates rules", "compare": "comparing", "doctor": "doctor",
+    "expect": "expect", "explain": "models", "export": "report", "fleet": "fleet",
+    "history": "history", "import": "nccl-tests", "init": "groups", "job": "clusters",
+    "model": "models", "pairs": "pairs", "plot": "report", "preflight": "fleet",
+    "replay": "replay", "report": "report", "run": "measuring", "show": "measuring columns",
+    "smoke": "measuring", "soak": "faults", "sweep": "sweeping", "workload": "replay",
+}  # fmt: skip
+"""The pages about a command."""
+
+
 def make_page() -> str:
     """The text of the page."""
     names = ["commbench", *filter(None, COMMANDS)]
@@ -23,5 +34,7 @@ def make_page() -> str:
     for name, command in zip(names, ("", *filter(None, COMMANDS)), strict=True):
         found = (EXPECTED / f"{name_of(f'{command} --help'.strip())}.txt").read_text()
         printed = found.split("--- standard output\n")[1].strip()
-        parts.append(f"## {name}\n\n```\n{printed}\n```\n")
+        pages = PAGES.get(name.partition(" ")[0], "").split()
+        about = f"More: {', '.join(f'[{page}]({page}.md)' for page in pages)}.\n\n" if pages else ""
+        parts.append(f"## {name}\n\n{about}```\n{printed}\n```\n")
     return "\n".join(parts)
