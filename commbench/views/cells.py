@@ -161,15 +161,16 @@ UNSURE, WIDE = "too noisy to rely on", 3.0
 """What a sentence says of a value whose interval spans more than this factor."""
 
 
-def ratio_with_interval_text(found: Any) -> str:
-    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
-    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)
+def ratio_with_interval_text(found: Any, limit: float | None = None) -> str:
+    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`; the ends show on
+    which side of a limit they are."""
+    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found, limit)
 
 
-def takes_text(found: Any, what: str, other: str) -> str:
+def takes_text(found: Any, what: str, other: str, limit: float | None = None) -> str:
     """A ratio of times before a verdict: `a takes 1.50 (1.47 … 1.53) times as long as b: `; empty
     where it is too noisy."""
-    text = f"{what} takes {ratio_with_interval_text(found)} times as long as {other}: "
+    text = f"{what} takes {ratio_with_interval_text(found, limit)} times as long as {other}: "
     return "" if is_too_noisy(found) else text
 
 
@@ -180,8 +181,8 @@ def times_text(found: Any, how: str) -> str:
     return noisy if is_too_noisy(found) else f"{ratio_with_interval_text(found)} times {how}"
 
 
-def _ratio_cell(found: Any) -> str:
-    return ratio_text(found) + in_brackets(ratio_interval_text(found))
+def _ratio_cell(found: Any, limit: float | None = None) -> str:
+    return ratio_text(found) + in_brackets(ratio_interval_text(found, limit))
 
 
 def share_with_interval_text(found: Any, unit: str = " %") -> str:

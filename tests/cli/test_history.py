@@ -56,7 +56,7 @@ def test_show_says_what_became_slower_and_what_changed_then(where: Path) -> None
     assert shown.code == 0, shown.err
     said = " ".join(shown.out.split())
     assert "At 2026-09-13 06:00 (run 13) all_reduce 1K-1M became slower: 1.4" in said
-    assert "`commbench history accept 13` makes it usual" in said
+    assert "`commbench history accept 13` makes that usual" in said
     assert f"nccl went from {OLD} to {NEW} then." in said
     assert max(map(len, shown.out.splitlines())) <= 80
     one = run_commbench(where, "history", "show", "--size", "1M", "--format", "json")

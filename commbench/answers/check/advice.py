@@ -135,7 +135,8 @@ def _after_failure(gate: GateResult) -> list[str]:
     history, found = gate.baseline and gate.baseline.history, gate.comparison
     worst = gate.worst
     has_value = worst and worst.estimate
-    is_slower = found and not history and has_value
+    of_baseline = worst and worst.rule.limit.needs_baseline
+    is_slower = found and not history and has_value and of_baseline
     in_turns = found and found.are_in_turns
     waited = found and causes.launches_that_waited(found)
     is_others = gate.run.header and is_imported(gate.run.header)
@@ -148,9 +149,9 @@ def _after_failure(gate: GateResult) -> list[str]:
         "slower": is_slower and not in_turns,
         "slower in turns": is_slower and in_turns and not waited,
         "slower, some waited": is_slower and in_turns and waited,
-        "history": history and has_value,
+        "history": history and has_value and of_baseline,
         "small": worst and is_least and named_bytes(worst.case) < LATENCY_BOUND,
-        "beyond": not gate.baseline and has_value,
+        "beyond": has_value and not of_baseline,
     }
     return _texts(gate, applies)
 
@@ -183,7 +184,8 @@ def _texts(
     varied = "call=OLD/FILE.py:NAME,NEW/FILE.py:NAME" if is_own else "python=OLD,NEW"
     blanks = {
         "clearer": again, "passing": passing, "base": base, "run": run,
-        "waited": waited_hint(each.header for each in gate.runs if not each.history),
+        "waited": waited_hint(each.header for each in gate.runs if not each.history)
+        + " Another CPU mode begins a new series of the history." * bool(history),
         "worst": case and case.name, "of_worst": of_worst,
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,

@@ -140,11 +140,12 @@ def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str
     a, b = distinct_names([found.a, found.b])
     is_told = _says_waited(causes)
     label, across = _range_label(found), found.setting and f"{found.setting}, "
+    limit = 1 + found.tolerance
     return [
         (
             pooled.kind,
-            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
-            f"{_why(pooled, is_told, found.tolerance)}.",
+            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a, limit)}"
+            f"{pooled.verdict}{_why(pooled, is_told, found.tolerance)}.",
         )
         for pooled in _ordered_ranges(found)
     ]
@@ -160,7 +161,7 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
         return noisy if is_told and pooled.waited and is_open else f", {pooled.reason}"
     low, high = pooled.ratio.ends
     if pooled.verdict == stats.UNDECIDED:
-        return _bounds(pooled.ratio)
+        return _bounds(pooled.ratio, 1 + tolerance)
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
@@ -173,20 +174,20 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
     return ""
 
 
-def _bounds(found: stats.Estimate) -> str:
+def _bounds(found: stats.Estimate, limit: float) -> str:
     """How much slower or faster B is at most, by the interval as it is printed; empty for one that
     is wider than WIDEST."""
     low, high = found.ends
     if not found.has_interval or high > WIDEST * low:
         return ""
-    low, high = map(float, cells.ratio_interval_text(found).split(" … "))
+    low, high = map(float, cells.ratio_interval_text(found, limit).split(" … "))
     slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
     parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
     return f"; at most {' or '.join(parts)}"
 
 
 def _percent(fraction: float) -> str:
-    return f"{max(1, round(100 * fraction))} %"
+    return f"{max(1.0, round(100 * fraction, 1)):g} %"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:

@@ -148,10 +148,7 @@ def find_baseline(
         levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
         of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
-        later = points[level.end :]
-        newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
-        # Not where the last one may be as fast as usual again, nor where all rows of this run are.
-        if later and min(median(newest), later[-1].time.value) > level.slow_s:
+        if later := slower_since(points, level):  # not where all rows of this run are as usual
             mean = geometric_mean(point.time.value for point in later)
             slower.append((each.case, later, mean / level.time, points[level.after].run))
             own = cases[key].time  # as slow as they, or as usual again
@@ -190,6 +187,15 @@ def find_baseline(
         ]
     facts = OfHistory(absent, levels, host, tuple(differences), own in paths, node)
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
+
+
+def slower_since(points: Sequence[Point], level: Level) -> Sequence[Point]:
+    """The last of these points of a row, if they are slower than its usual level; empty where the
+    last one may be as fast as usual again."""
+    later = points[level.end :]
+    newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
+    is_slower = later and min(median(newest), later[-1].time.value) > level.slow_s
+    return later if is_slower else ()
 
 
 def _mostly(runs: Iterable[HistoryRun], rows: int) -> list[HistoryRun]:

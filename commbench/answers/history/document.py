@@ -7,16 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from math import inf, log
+from math import inf
 from operator import attrgetter
 from pathlib import Path
+from statistics import geometric_mean
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.baseline import TURN_S
+from commbench.answers.history.baseline import TURN_S, find_level, slower_since
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
-from commbench.answers.history.history import Change, FittedSeries, Trend, causes_text
-from commbench.answers.history.records import HistoryRun, System, short_form
+from commbench.answers.history.history import (
+    Change,
+    FittedSeries,
+    Trend,
+    alpha_of_each,
+    causes_text,
+)
+from commbench.answers.history.records import HistoryRun, System
 from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
@@ -24,12 +31,12 @@ from commbench.plan.case import Case
 from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio
 from commbench.units import format_count, format_rough_percent, format_time
 from commbench.views import cells
-from commbench.views import pictures as plot
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
 from commbench.views.formats import Result, View
+from commbench.views.pictures import Picture
 
-MOST_SENTENCES, MOST_PANELS = 6, 6
+MOST_SENTENCES = 6
 AS_FAST = 1.1
 """A run that takes so many times as long is called as fast as others."""
 
@@ -45,7 +52,10 @@ def document(trend: Trend) -> Document:
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
+    checked = [*_slower_now(trend)]
     slower = [*_slower_since(trend), *_fast_again(trend)]
+    slower += [text for text, is_told in checked if not is_told]
+    told = [text for text, is_told in checked if is_told]
     accepted = [*_since_accepted(trend)]
     if judged and not (answer or slower or any(each.accepted for each in trend.series)):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
@@ -71,7 +81,7 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         Table("What changed", (since, *CHANGE_COLUMNS), trend.changes, names, "rows"),
         Table(title, of_level, trend.series, _title, brief=known),
-        Items([*_slower_now(trend), *_waits(trend), *notes(trend.runs)], "Notes"),
+        Items([*told, *_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 
@@ -166,17 +176,32 @@ def _fast_again(trend: Trend) -> Iterator[str]:
         yield f"{last} {how}, too few for a level: {names}."
 
 
-def _slower_now(trend: Trend) -> Iterator[str]:
-    """What the last lasting slowdown means for a check, unless someone accepted it."""
-    for change in [c for c in trend.changes if c.is_current and c.ratio.value > 1][:1]:
-        run = change.run
-        if run.placed > trend.accepted.get(run.system, ""):
-            command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-            names = rows_of(change, trend)
-            yield (
-                f"Checks compare {names} with the level before run {run.id}, until {command} makes "
-                "it usual."
-            )
+def _slower_now(trend: Trend) -> Iterator[tuple[str, bool]]:
+    """With which level a check compares the rows that are slower now, and whether a sentence of the
+    answer tells that they are."""
+    current = [c for c in trend.changes if c.is_current and c.ratio.value > 1]
+    began = {id(step.found): c.run for c in current for step in c.steps}
+    numbers = collect((each.series.system, len(each.series.points)) for each in trend.series)
+    rows: dict[HistoryRun, list[tuple[FittedSeries, float]]] = {}
+    for each in trend.series:
+        points, accept = each.series.points, trend.accepted.get(each.series.system, "")
+        accepted = sum(point.run.placed < accept for point in points)
+        if each.slow or len(points) < FEWEST or accepted == len(points):
+            continue
+        alpha = alpha_of_each(numbers[each.series.system])
+        level = find_level([point.time for point in points], None, accepted, alpha)
+        if later := slower_since(points, level):
+            run = began.get(id(each), later[0].run)
+            mean = geometric_mean(point.time.value for point in later)
+            rows.setdefault(run, []).append((each, mean / level.time))
+    for run, own in rows.items():
+        command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
+        times = span(cells.ratio_text, [ratio for _, ratio in own])
+        text = (
+            f"Checks compare {_names([each for each, _ in own], trend)} with the level before run "
+            f"{run.id}; since then they took {times} times as long. {command} makes that usual."
+        )
+        yield text, all(id(each) in began for each, _ in own)
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
@@ -296,70 +321,14 @@ VIEW = View(document, schema=1)
 # The picture.
 
 
-def pictures(trend: Trend) -> Iterator[plot.Picture]:
-    """The times of rows over their runs, in order and equally spaced: of those with the largest
-    steps, else of the first ones."""
-    shown = [each for each in trend.series if each.last.level]
-    shown.sort(key=_interest, reverse=True)
-    if not shown:
-        return
-    most = [*dict.fromkeys(each.series.system for each in shown)]
-    shown.sort(key=lambda f: most.index(f.series.system))  # one below the other
-    runs = collect((run.system, run) for run in trend.runs)
-    axes = {system: _axis(own) for system, own in runs.items()}
-    panels = [
-        _panel(each, runs[each.series.system], axes[each.series.system], trend)
-        for each in shown[:MOST_PANELS]
-    ]
+def pictures(trend: Trend) -> Iterator[Picture]:
+    """The picture of the rows, with the sentences of the answer; none without a level."""
+    from commbench.answers.history.plot import rows_picture
+
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     now = (*_slower_since(trend), *_fast_again(trend), *_since_accepted(trend))
     texts = [*texts, *now] or [*document(trend).answer[:1]]
-    few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
-    title, notes = "Time of a call over its first level", [*texts[:3], *few]
-    yield plot.Picture("history", title, " ".join(texts), panels, notes)
-
-
-def _interest(found: FittedSeries) -> tuple[float, float]:
-    """The largest step of a row, then its noise."""
-    steps = (abs(log(step.ratio.value)) for step in found.steps)
-    return max(steps, default=0.0), found.fit.noise.deviation if found.fit.noise else 0.0
-
-
-def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
-    """The axis of runs by their places in this order."""
-    times = [run.time for run in runs]
-    form, years = short_form(times, "%Y-%m-%d"), sorted({f"{time:%Y}" for time in times})
-    form = form if years[1:] else form.removeprefix("%Y-")
-    return plot.Axis(
-        lambda at: f"run {runs[int(at)].id}\n{times[int(at)]:{form}}",
-        f"runs in their order, {' to '.join([*years[:1], *years[1:][-1:]])} (UTC)", is_log=False,
-    )  # fmt: skip
-
-
-def _panel(
-    found: FittedSeries, every: Sequence[HistoryRun], across: plot.Axis, trend: Trend
-) -> plot.Curves:
-    order = {run.id: place for place, run in enumerate(every)}
-    places = [order[point.run.id] for point in found.series.points]
-    known = [(part, part.level) for part in found.fit.segments if part.level]
-    unit = 1 / known[0][1].value
-    times = [point.time.scaled(unit) for point in found.series.points]
-    points = [*zip(places, times, strict=True)]
-    look = plot.Look(plot.COLOURS[0], "o", None, size=4)
-    waited = [(order[p.run.id], p.time.scaled(unit)) for p in found.waited]
-    runs = [
-        plot.Series("run", look, points),
-        *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
-    ]
-    line = plot.Look(plot.INK, width=1.6)
-    ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
-    levels = [plot.Series("level", line, both, has_band=False) for both in ends]
-    solid, dashed = plot.Look(plot.GREY, width=2.0), plot.Look(plot.INK, dashes=(3, 2), width=1.2)
-    accepted = (order[run.id] for run in _accepted(trend) if run.id in order)
-    marks = [plot.Mark(solid, at, name="accepted", is_upright=True) for at in accepted]
-    marks += [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
-    heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
-    return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
+    yield from rows_picture(trend, texts, _accepted(trend))
 
 
 # The list of runs, and all points for other programs.

@@ -1,0 +1,84 @@
+"""The picture of a history: the times of rows over their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from math import log
+
+from commbench.analysis.diagnostics import WAITED
+from commbench.answers.history.history import FittedSeries, Trend
+from commbench.answers.history.records import HistoryRun, short_form
+from commbench.stats import collect
+from commbench.units import format_time
+from commbench.views import pictures as plot
+
+MOST_PANELS = 6
+
+
+def rows_picture(
+    trend: Trend, texts: Sequence[str], accepted: Collection[HistoryRun]
+) -> Iterator[plot.Picture]:
+    """The times of rows over their runs, in order and equally spaced: of those with the largest
+    steps, else of the first ones. It has these sentences and marks the accepted runs; there is none
+    without a level."""
+    shown = [each for each in trend.series if each.last.level]
+    shown.sort(key=_interest, reverse=True)
+    if not shown:
+        return
+    most = [*dict.fromkeys(each.series.system for each in shown)]
+    shown.sort(key=lambda f: most.index(f.series.system))  # one below the other
+    runs = collect((run.system, run) for run in trend.runs)
+    axes = {system: _axis(own) for system, own in runs.items()}
+    panels = [
+        _panel(each, runs[each.series.system], axes[each.series.system], accepted)
+        for each in shown[:MOST_PANELS]
+    ]
+    few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
+    title, notes = "Time of a call over its first level", [*texts[:3], *few]
+    yield plot.Picture("history", title, " ".join(texts), panels, notes)
+
+
+def _interest(found: FittedSeries) -> tuple[float, float]:
+    """The largest step of a row, then its noise."""
+    steps = (abs(log(step.ratio.value)) for step in found.steps)
+    return max(steps, default=0.0), found.fit.noise.deviation if found.fit.noise else 0.0
+
+
+def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
+    """The axis of runs by their places in this order."""
+    times = [run.time for run in runs]
+    form, years = short_form(times, "%Y-%m-%d"), sorted({f"{time:%Y}" for time in times})
+    form = form if years[1:] else form.removeprefix("%Y-")
+    return plot.Axis(
+        lambda at: f"run {runs[int(at)].id}\n{times[int(at)]:{form}}",
+        f"runs in their order, {' to '.join([*years[:1], *years[1:][-1:]])} (UTC)", is_log=False,
+    )  # fmt: skip
+
+
+def _panel(
+    found: FittedSeries,
+    every: Sequence[HistoryRun],
+    across: plot.Axis,
+    accepted: Collection[HistoryRun],
+) -> plot.Curves:
+    order = {run.id: place for place, run in enumerate(every)}
+    places = [order[point.run.id] for point in found.series.points]
+    known = [(part, part.level) for part in found.fit.segments if part.level]
+    unit = 1 / known[0][1].value
+    times = [point.time.scaled(unit) for point in found.series.points]
+    points = [*zip(places, times, strict=True)]
+    look = plot.Look(plot.COLOURS[0], "o", None, size=4)
+    waited = [(order[p.run.id], p.time.scaled(unit)) for p in found.waited]
+    runs = [
+        plot.Series("run", look, points),
+        *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
+    ]
+    line = plot.Look(plot.INK, width=1.6)
+    ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
+    levels = [plot.Series("level", line, both, has_band=False) for both in ends]
+    solid, dashed = plot.Look(plot.GREY, width=2.0), plot.Look(plot.INK, dashes=(3, 2), width=1.2)
+    at_accepted = (order[run.id] for run in accepted if run.id in order)
+    marks = [plot.Mark(solid, at, name="accepted", is_upright=True) for at in at_accepted]
+    marks += [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
+    heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
+    return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
