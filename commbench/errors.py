@@ -140,6 +140,8 @@ class RecordsError(CommbenchError):
     """A results file cannot be read or written."""
 
     exit_code = 6
+    is_unknown = False
+    """Whether no file, folder or run has the name that was given."""
 
 
 class Interrupted(CommbenchError):  # noqa: N818 - an interruption is not an error of anything

@@ -182,7 +182,7 @@ def describe_changes(began: RunHeader, now: RunHeader) -> str:
         for header in (began, now)
     )
     found = compare_recorded(_recorded(began), _recorded(now)) + _compare(first, second)
-    return "; ".join(f"{each.name} was {each.a} and is {each.b}" for each in found)
+    return "; ".join(f"{each.shown} was {each.a} and is {each.b}" for each in found)
 
 
 def _compare(

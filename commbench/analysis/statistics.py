@@ -45,7 +45,7 @@ its interval has a lower end."""
 ENOUGH_FOR_P99 = 299
 _MEAN_RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
 """The mean range of so few normal values over their standard deviation (Tippett 1925)."""
-_UNTESTED = 2.0
+UNTESTED = 2.0
 """The factor within which the time of a single sample is taken to be."""
 PRIOR_DEGREES = 4
 """Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
@@ -247,7 +247,7 @@ def cover_launches(
     files of other tools, the time as it is."""
     if time.has_interval or not (launches and time.value):
         return time
-    ranges, factor = _MEAN_RANGES.get(iterations), _UNTESTED
+    ranges, factor = _MEAN_RANGES.get(iterations), UNTESTED
     if ranges and least and most:
         own = student_quantile(Z, iterations - 1) * log(most / least) / ranges / sqrt(iterations)
         usual = launch_half_width([0.0] * launches, spread) if spread else 0.0

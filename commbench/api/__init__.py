@@ -247,8 +247,8 @@ def check(
         try:
             baseline = None if against is None else read(against)
         except RecordsError as error:
-            if closest(str(against), [HISTORY], similarity=0.8):
-                raise RecordsError(error.texts[0], f"did you mean --against {HISTORY}?") from None
+            if error.is_unknown and closest(str(against), [HISTORY], similarity=0.8):
+                error.texts = error.texts[0], f"did you mean --against {HISTORY}?"
             raise
         if baseline is not None:
             comparison.require_two_runs(checked, baseline)

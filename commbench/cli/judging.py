@@ -72,9 +72,9 @@ def check(show: Show, run: str, **given: Any) -> None:
     """Check a run against limits or an earlier run.
 
     A row passes if its 95% interval is within the limit, by itself or with its range of sizes. It
-    likely passes if its value is within the limit, and its interval spans
-    at most a factor of 2. It fails if it is beyond the limit with 95% for all rows of its rule
-    together, or with its range, or if it has no valid result. Else it is undecided.
+    likely passes if its value is within the limit, and its interval spans at most a factor of 2. It
+    fails if it is beyond the limit with 95% for all rows of its rule together, or with its range,
+    or if it has no valid result. Else it is undecided.
 
     Exit code 0: of each rule a row passes, no fewer pass than likely pass, and nothing prevents a
     verdict. 1: a row fails, or the run is incomplete. 2: nothing can be checked, as where no rule

@@ -185,10 +185,10 @@ def _find(source: str) -> Any:
         return _registered[source]
     where, colon, name = source.rpartition(":")
     if not colon:
-        points = {point.name: point for point in _entry_points()}
         if source.endswith(".py"):
             module = _found(source, _import_file, source)
             raise UsageError(f"--call {source} names no call", _names_in(module, f"{source}:"))
+        points = {point.name: point for point in _entry_points()}
         if source not in points:
             known = [*points, "package.module:name", "file.py:name"]
             raise name_error("call", source, known, lists="`commbench ops --calls`")

@@ -254,4 +254,6 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
         hint = f"for an accelerator write `commbench expect --gpu {text}`"
     if files.path_exists(path):
         return files.unreadable_error(text, files.why_unreadable(path), hint)
-    return RecordsError(f"there is no file, folder or run {text!r}", hint)
+    unknown = RecordsError(f"there is no file, folder or run {text!r}", hint)
+    unknown.is_unknown = True
+    return unknown

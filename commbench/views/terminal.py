@@ -117,8 +117,8 @@ def _left_out(
 
 def _fitting(filled: Sequence[Filled], left_out: set[str]) -> list[Filled]:
     """The columns that fit into WIDTH: the least important ones are left out, all with the same
-    heading, until one that can be wrapped is the least important. Those that fit after all, as a
-    wide one was left out, too, are not."""
+    heading, until one that can be wrapped is the least important. After a wide one was left out,
+    others may fit: they are added again, the most important ones first."""
     every = [found for found in filled if found[0].heading not in left_out]
     kept, out = every, list[Column]()
     while _width(kept) > WIDTH and len(kept) > 1:

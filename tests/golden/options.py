@@ -28,10 +28,10 @@ PAGES = {
 
 def make_page() -> str:
     """The text of the page."""
-    names = ["commbench", *filter(None, COMMANDS)]
+    names = [command or "commbench" for command in COMMANDS]
     links = ", ".join(f"[{name}](#{name.replace(' ', '-')})" for name in names)
     parts = [HEAD, f"{fill(links, 120, break_on_hyphens=False)}\n"]
-    for name, command in zip(names, ("", *filter(None, COMMANDS)), strict=True):
+    for name, command in zip(names, COMMANDS, strict=True):
         found = (EXPECTED / f"{name_of(f'{command} --help'.strip())}.txt").read_text()
         printed = found.split("--- standard output\n")[1].strip()
         pages = PAGES.get(name.partition(" ")[0], "").split()

@@ -111,8 +111,8 @@ def _table(checks: Collection[RowCheck], whole: str, compared: Mapping[Any, Comp
         row = compared.get(check.case.key())
         if not (row and check.estimate):
             return None
-        if row.level:  # its interval is that of the ratio
-            return row.level.time * check.estimate.value**side
+        if row.level:  # without the interval, which is that of the ratio
+            return row.level.time * (check.estimate.value if side else 1)
         return row.times[side]
 
     def counted(check: RowCheck) -> str:

@@ -129,7 +129,8 @@ def find_baseline(
     if not any(point.run.placed >= begin for each in series for point in each.points):
         begin = ""  # the run is older than the accepted level
     environments = history.environments() if history else {}
-    rows, levels, slower, is_slow = [], {}, [], False
+    rows, levels, is_slow = [], {}, False
+    slower: list[SlowerRow] = []
     of_calls: dict[str, list[HistoryRun]] = {}
     few: list[Series] = []
     alpha = trends.alpha_of_each(sum(point.counts for point in each.points) for each in series)
@@ -148,11 +149,10 @@ def find_baseline(
         levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
         rows.append(_baseline_row(cases[key], level, usual))
         of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
-        if later := slower_since(points, level):  # not where all rows of this run are as usual
-            mean = geometric_mean(point.time.value for point in later)
-            slower.append((each.case, later, mean / level.time, points[level.after].run))
+        if row := find_slower_row(each.case, points, level):
+            slower.append(row)
             own = cases[key].time  # as slow as they, or as usual again
-            is_slow |= own is None or own.value > sqrt(level.time * mean)
+            is_slow |= own is None or own.value > level.time * sqrt(row.times)
     notes = []
     if is_slow:
         changes = trends.find_changes(trends.fit_series(series), environments)
@@ -189,13 +189,27 @@ def find_baseline(
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
 
 
-def slower_since(points: Sequence[Point], level: Level) -> Sequence[Point]:
-    """The last of these points of a row, if they are slower than its usual level; empty where the
+class SlowerRow(NamedTuple):
+    """A row whose last runs are slower than its usual level."""
+
+    case: Case
+    later: Sequence[Point]
+    """These runs."""
+    times: float
+    """How many times as long they took; the geometric mean."""
+    after: HistoryRun
+    """The first run after the level, which others may precede that are slower now."""
+
+
+def find_slower_row(case: Case, points: Sequence[Point], level: Level) -> SlowerRow | None:
+    """A row with these points, if the last of them are slower than its usual level; None where the
     last one may be as fast as usual again."""
     later = points[level.end :]
     newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
-    is_slower = later and min(median(newest), later[-1].time.value) > level.slow_s
-    return later if is_slower else ()
+    if not later or min(median(newest), later[-1].time.value) <= level.slow_s:
+        return None
+    mean = geometric_mean(point.time.value for point in later)
+    return SlowerRow(case, later, mean / level.time, points[level.after].run)
 
 
 def _mostly(runs: Iterable[HistoryRun], rows: int) -> list[HistoryRun]:
@@ -211,28 +225,26 @@ def _are_close(points: Sequence[Point]) -> bool:
 
 
 def _slower_note(
-    found: Sequence[tuple[Case, Sequence[Point], float, HistoryRun]], every: Sequence[Case],
-    path: Path, changes: Iterable[Change],
-) -> str:  # fmt: skip
+    found: Sequence[SlowerRow], every: Sequence[Case], path: Path, changes: Iterable[Change]
+) -> str:
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
-    to accept it: from the runs that do not count, the ratio and the first run that is not usual of
-    each row, of `every` row that is checked."""
-    firsts = Counter(later[0].run for _, later, *_ in found)
+    to accept it; of `every` row that is checked."""
+    firsts = Counter(row.later[0].run for row in found)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-    found = [each for each in found if each[1][0].run == first]
+    found = [row for row in found if row.later[0].run == first]
     # Where `history show` finds a step, it is that.
     slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
     change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
     first = change.run if change else first
-    slower, db = span(ratio_text, [ratio for *_, ratio, _ in found]), db_option(path)
-    since = [[p for p in later if p.run.placed >= first.placed] for _, later, *_ in found]
+    slower, db = span(ratio_text, [row.times for row in found]), db_option(path)
+    since = [[p for p in row.later if p.run.placed >= first.placed] for row in found]
     runs = span(str, [*map(len, since)])
-    names = name_rows([case for case, *_ in found], every, LONGEST)
+    names = name_rows([row.case for row in found], every, LONGEST)
     accept = ""
     if runs != "1":  # a single one may be slow by chance
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     cause = f"; {trends.causes_text(change)}" if change else ""
-    ended = min((after for *_, after in found), key=attrgetter("placed", "id"))
+    ended = min((row.after for row in found), key=attrgetter("placed", "id"))
     then = "since then they"
     if ended.placed < first.placed and not (change and change.before.placed <= ended.placed):
         then = f"runs from then on were slower; since run {first.id} they"

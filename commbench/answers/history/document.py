@@ -10,11 +10,10 @@ from itertools import takewhile
 from math import inf
 from operator import attrgetter
 from pathlib import Path
-from statistics import geometric_mean
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.baseline import TURN_S, find_level, slower_since
+from commbench.answers.history.baseline import TURN_S, find_level, find_slower_row
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.history import (
     Change,
@@ -184,19 +183,17 @@ def _slower_now(trend: Trend) -> Iterator[tuple[str, bool]]:
     numbers = collect((each.series.system, len(each.series.points)) for each in trend.series)
     rows: dict[HistoryRun, list[tuple[FittedSeries, float]]] = {}
     for each in trend.series:
-        points, accept = each.series.points, trend.accepted.get(each.series.system, "")
-        accepted = sum(point.run.placed < accept for point in points)
-        if each.slow or len(points) < FEWEST or accepted == len(points):
+        points = each.series.points
+        if each.slow or len(points) < FEWEST or each.begin == len(points):
             continue
         alpha = alpha_of_each(numbers[each.series.system])
-        level = find_level([point.time for point in points], None, accepted, alpha)
-        if later := slower_since(points, level):
-            run = began.get(id(each), later[0].run)
-            mean = geometric_mean(point.time.value for point in later)
-            rows.setdefault(run, []).append((each, mean / level.time))
+        level = find_level([point.time for point in points], None, each.begin, alpha)
+        if row := find_slower_row(each.case, points, level):
+            run = began.get(id(each), row.later[0].run)
+            rows.setdefault(run, []).append((each, row.times))
     for run, own in rows.items():
         command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-        times = span(cells.ratio_text, [ratio for _, ratio in own])
+        times = span(cells.ratio_text, [times for _, times in own])
         text = (
             f"Checks compare {_names([each for each, _ in own], trend)} with the level before run "
             f"{run.id}; since then they took {times} times as long. {command} makes that usual."

@@ -52,6 +52,8 @@ class FittedSeries(NamedTuple):
     back: int = 0
     """How many of the last points, too few for a level, are nearer to the level before the last
     slowdown than to the one after it; they are in no segment."""
+    begin: int = 0
+    """The place of the first point of the accepted level; 0 where no one accepted a run."""
     accepted: Estimate | None = None
     """How many times as long the row takes since the accepted run, where that is sure and no step
     tells it."""
@@ -298,9 +300,9 @@ def fit_series(
             told = find_steps(times[: len(times) - left_out], alpha, tolerance)
         by = spread(by, _less_sure(times, slow)) if slow else by
         is_told = any(step.earliest <= begin <= step.latest for step in told.steps)
-        at = [s.ratio for s in fit.steps if s.at == begin and _is_sure(s) and not is_told]
-        since = at[0] if at else None
-        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, since))
+        step = next((each for each in fit.steps if each.at == begin), None)
+        since = step.ratio if step and _is_sure(step) and not is_told else None
+        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, begin, since))
     return fitted
 
 

@@ -54,6 +54,8 @@ LATER = 6
 """So many runs after a step, it is said how small a one shows."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
+OF_LEVELS = 4
+"""The part of alpha, divided by this, for each search of _slow_part."""
 MOST_SEARCHED = 100
 """Points of a segment in which slow ones are looked for: with more, the noise is known well."""
 _NORMAL = NormalDist()
@@ -119,7 +121,7 @@ def find_steps(
     weights = _weights(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     known = len(cuts)
-    while found := _slow_parts(values, weights, cuts, alpha / 2):
+    while found := _slow_parts(values, weights, cuts, alpha / OF_LEVELS):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
@@ -191,11 +193,11 @@ def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
     autocorrelation, and FEWEST are not."""
     values, number, same = np.array(logs), len(logs), np.ones(len(logs))
     first = np.arange(SHORTEST, number)
-    every = np.full(len(first), number)
-    found = _slowest(values, same, first, every, ALPHA, is_correlated=False)
+    found = _slowest(values, same, first, np.full_like(first, number), ALPHA, is_correlated=False)
     if found and 2 * found[0] <= number:
         first = first[first >= FEWEST]
-        found = _slowest(values, same, first, every[: len(first)], ALPHA, is_correlated=True)
+        end = np.full_like(first, number)
+        found = _slowest(values, same, first, end, ALPHA, is_correlated=True)
     if not found or values[-1] < values[: found[0]].mean() + found[2].value / 2:  # fast again
         return 0, Estimate(1.0)
     return number - found[0], found[2].map(exp)
@@ -219,11 +221,10 @@ def _slow_part(values: Array, weights: Array, alpha: float) -> Sequence[int]:
     if not FEWEST <= number <= MOST_SEARCHED:
         return ()
     first, end = np.triu_indices(number + 1, SHORTEST)
-    is_part = (end <= number - SHORTEST) | (first >= SHORTEST)
-    is_at_end = (first == 0) | (end == number)
-    is_inside = (first >= SHORTEST) & (end <= number - SHORTEST)
-    for parts in (is_at_end & is_part, is_inside):
-        found = _slowest(values, weights, first[parts], end[parts], alpha / 2, is_correlated=True)
+    begins, ends = first >= SHORTEST, end <= number - SHORTEST  # others are before, after it
+    at_an_end = ((first == 0) & ends) | (begins & (end == number))
+    for parts in (at_an_end, begins & ends):
+        found = _slowest(values, weights, first[parts], end[parts], alpha, is_correlated=True)
         if found and not _are_outliers(values, *found):
             return [place for place in found[:2] if 0 < place < number]
     return ()
@@ -295,7 +296,7 @@ def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
     if FEWEST <= (of_level := number + LATER) <= MOST_SEARCHED:
         spread = sqrt(inflation(noise.correlation, of_level))
         places = 2 * (of_level - FEWEST + 1)
-        limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / 4 / places), of_level - 2)
+        limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / OF_LEVELS / places), of_level - 2)
         least = min(least, (limit * spread + sure) * noise.deviation * apart)
     return exp(least) - 1
 

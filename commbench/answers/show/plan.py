@@ -55,7 +55,7 @@ def plan_document(
     ready = [case for case in every if case.status == READY]
     too_large = _oversized(plan, every, host)
     answer += _duration(plan, [case for case in ready if case.index not in too_large], runs)
-    answer += _host_texts(plan, cases, host) if host else ()
+    answer += _host_texts(plan, cases, host, too_large) if host else ()
     blocks: list[Block] = [
         Facts(plan_facts(plan)),
         *_case_tables(plan, list(kinds.values())),
@@ -128,7 +128,9 @@ def _oversized(plan: Plan, cases: Sequence[Case], host: HostMemory | None) -> Co
     return find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
 
 
-def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
+def _host_texts(
+    plan: Plan, cases: Sequence[Case], host: HostMemory, too_large: Collection[int]
+) -> Iterator[str]:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
     what = "buffers and computations" if any(case.overlap for case in cases) else "buffers"
@@ -136,7 +138,7 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
     ranks = format_count(len(host.ranks), "rank")
     free = "" if host.free_bytes is None else f"; {format_about(host.free_bytes)} free"
     yield f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}{free}."
-    if too_large := _oversized(plan, cases, host):
+    if too_large:
         names = name_rows((case for case in cases if case.index in too_large), cases, 200)
         yield f"These do not fit, and a run skips them: {names}."
     if plan.device == "cpu" and len(host.ranks) > host.cores:

@@ -12,7 +12,7 @@ from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
-from commbench.analysis.statistics import ENOUGH
+from commbench.analysis.statistics import ENOUGH, UNTESTED
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import describe_shape
@@ -34,7 +34,9 @@ Kinds = dict[str, list[ResultRow]]
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
 FEW_CALLS = f"Intervals of fewer than {ENOUGH} calls are rough."
-ONE_CALL = "One call does not show how calls differ: its interval is assumed, a factor of 2."
+ONE_CALL = (
+    f"One call does not show how calls differ: its interval is assumed, a factor of {UNTESTED:g}."
+)
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
