@@ -23,7 +23,7 @@ from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.text import join_words, list_some, span
-from commbench.stats import FASTER, SAME, UNDECIDED, Estimate, collect
+from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED, Estimate, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -72,13 +72,32 @@ def document(result: SweepResult) -> Document:
         Items(bits_sentences(result)),
         Pictures(lambda: _pictures(result)),
         *(_times(result, points) for points in (steps, others) if points),
-        Items([*_clearer(result)]),
+        Items([*_by_chance(result), *_clearer(result)]),
         _ranges(result),
         *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
         *_lines_to_paste(result),
     ]
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
+
+
+def _by_chance(result: SweepResult) -> Iterator[str]:
+    """How many rows are slower by themselves, although the answer does not count that."""
+    known = {
+        (point.kind, point.size_bytes): ranking.judge_point(point, result.pooled)[1]
+        for point in result.compared
+    }
+    rows = [
+        each for point in result.compared for each in point.by_time
+        if each.verdict == SLOWER and each.setting in known[point.kind, point.size_bytes]
+    ]  # fmt: skip
+    if rows:
+        number = sum(len(point.by_time) - 1 for point in result.compared)
+        yield (
+            f"{format_count(len(rows), 'row')} {'is' if len(rows) == 1 else 'are'} slower by "
+            f"{'itself' if len(rows) == 1 else 'themselves'}, but not with 95 % for all "
+            f"{number} rows together: the answer calls that undecided."
+        )
 
 
 def _clearer(result: SweepResult) -> Iterator[str]:

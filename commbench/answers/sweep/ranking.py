@@ -50,6 +50,8 @@ class SettingTime(NamedTuple):
     """Why it is UNDECIDED although the interval of the ratio may decide it."""
     run: Run | None = None
     """The whole run that the row is of; None where it is not known."""
+    holds_for_all: bool = False
+    """Whether it is SLOWER with 95 % for all rows of the sweep together."""
 
     @property
     def waited(self) -> float | None:
@@ -118,8 +120,9 @@ class SweepPoint(NamedTuple):
 
     @property
     def not_slower(self) -> tuple[Setting, ...]:
-        """The settings that are not known to be slower than the fastest, fastest first."""
-        return tuple(each.setting for each in self.by_time if each.verdict != stats.SLOWER)
+        """The settings that no row shows to be slower than the fastest, fastest first: not by
+        chance because rows are many."""
+        return tuple(each.setting for each in self.by_time if not each.holds_for_all)
 
     @property
     def is_compared(self) -> bool:
@@ -223,10 +226,11 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
             ranks = row.case.ranks if row.case.step else 0
             key = (row.case.title_without(*varied), row.case.size_bytes, ranks)
             found.setdefault(key, {})[result.setting] = row
+    number = sum(max(0, sum(map(is_timed, rows.values())) - 1) for rows in found.values())
     points = []
     for (kind, *_), rows in found.items():
         size = named_bytes(next(iter(rows.values())).case)
-        points.append(SweepPoint(kind, size, _make_times(runs, rows, tolerance)))
+        points.append(SweepPoint(kind, size, _make_times(runs, rows, tolerance, number)))
     return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
@@ -250,8 +254,10 @@ def is_beside(case: Case, setting: Setting) -> bool:
 
 
 def _make_times(
-    runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float
-) -> tuple[SettingTime | None, ...]:
+    runs: Mapping[Setting, Run | None], rows: Mapping[Setting, ResultRow], tolerance: float,
+    number: int,
+) -> tuple[SettingTime | None, ...]:  # fmt: skip
+    """The rows of one case, of `number` that are compared in the sweep."""
     times = {
         setting: (row.header.launcher == IN_SWEEP and row.mean_time) or row.time.estimate
         for setting, row in rows.items() if row.time and is_timed(row)
@@ -260,13 +266,17 @@ def _make_times(
     found: list[SettingTime | None] = []
     for setting, run in runs.items():
         row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
+        holds_for_all = False
         if row and best and time and setting != best:
             compared = compare_rows("", rows[best], row, tolerance, find_facts(runs[best], run))
             ratio, why = compared.ratio, WAITED * bool(compared.waited)
             verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
+            of_all = comparing.hold_together(compared, number)
+            holds_for_all = verdict == stats.SLOWER == stats.decide(of_all, tolerance)
             # By round, another may be faster than the one whose median is the shortest.
             verdict = {stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict)
-        found.append(SettingTime(setting, row, time, ratio, verdict, why, run) if row else None)
+        own = row and SettingTime(setting, row, time, ratio, verdict, why, run, holds_for_all)
+        found.append(own)
     others = {each.verdict for each in found if each and each.verdict}
     place = (FASTEST if others == {stats.SLOWER} else SHORTEST) if others else ""
     return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)
@@ -275,8 +285,8 @@ def _make_times(
 def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
     """Of each kind of case, every setting against the one with the shortest times on average, for
     each range of sizes in which the ratio does not change, as `commbench compare` pools the rows of
-    two runs."""
-    found = []
+    two runs: a verdict holds with 95 % for all of them together."""
+    found: list[PooledSetting] = []
     for kind in dict.fromkeys(point.kind for point in points):
         same = [point for point in points if point.kind == kind]
         same.sort(key=attrgetter("size_bytes"))
@@ -284,7 +294,11 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
         for first, setting in product(ranked[:1], ranked[1:]):
             pooled = pool_two(same, first, setting, tolerance)
             found += [PooledSetting(setting, first, each) for each in pooled]
-    return tuple(found)
+    rows = sum(each.pooled.rows for each in found)
+    return tuple(
+        e._replace(pooled=e.pooled.among(rows if e.pooled.rows == 1 else len(found), tolerance))
+        for e in found
+    )
 
 
 def pool_two(
@@ -368,12 +382,7 @@ def make_ranges(
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
-        own = [(each.pooled.verdict, each[:2]) for each in pooled if each.is_at(point)]
-        slower = {pair[v == stats.FASTER] for v, pair in own if v in stats.CHANGED}
-        same = {setting for v, pair in own if v == stats.SAME for setting in pair}
-        best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
-        others = stats.SAME if {*best} <= {*point.tied} or {*best} <= same else stats.UNDECIDED
-        verdict = stats.FASTER if len(best) == 1 else others
+        verdict, best = judge_point(point, pooled)
         if used and used not in best:
             verdict = stats.SLOWER
         elif used and verdict == stats.FASTER:
@@ -386,6 +395,18 @@ def make_ranges(
         earlier = ranges.pop().points if joined else ()
         ranges.append(SizeRange(point.kind, verdict, joined or best, (*earlier, point)))
     return tuple(ranges)
+
+
+def judge_point(
+    point: SweepPoint, pooled: Sequence[PooledSetting]
+) -> tuple[str, tuple[Setting, ...]]:
+    """The verdict on one case, and the settings that are the fastest, or may be: see SizeRange."""
+    own = [(each.pooled.verdict, each[:2]) for each in pooled if each.is_at(point)]
+    slower = {pair[v == stats.FASTER] for v, pair in own if v in stats.CHANGED}
+    same = {setting for v, pair in own if v == stats.SAME for setting in pair}
+    best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
+    others = stats.SAME if {*best} <= {*point.tied} or {*best} <= same else stats.UNDECIDED
+    return stats.FASTER if len(best) == 1 else others, best
 
 
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:

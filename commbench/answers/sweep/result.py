@@ -91,13 +91,14 @@ class SweepResult(Result, view="answers.sweep.document"):
 
     @property
     def winners(self) -> tuple[Winner, ...]:
-        """The best setting of each case that was measured under two settings or more."""
+        """The best setting of each case that was measured under two settings or more, by its row
+        and its range of sizes."""
         found = []
         for point in self.compared:
-            best, *tied = (setting.name for setting in point.tied)
-            names = tuple(setting.name for setting in point.not_slower)
-            is_open = len(names) > len(point.tied)
-            settings = (None, (), names) if is_open else (best, tuple(tied), ())
+            verdict, best = ranking.judge_point(point, self.pooled)
+            names = tuple(setting.name for setting in best)
+            is_open = verdict == stats.UNDECIDED
+            settings = (None, (), names) if is_open else (names[0], names[1:], ())
             found.append(Winner(point.kind, point.size_bytes, *settings))
         return tuple(found)
 

@@ -205,6 +205,25 @@ def test_ranges_of_sizes_decide_what_single_rows_cannot(tmp_path: Path) -> None:
     assert ranges_of(result) == [(sizes[0], sizes[-1], "faster", ["cpu-mode=quiet"])]
 
 
+def test_of_equal_settings_none_is_the_fastest_at_one_size_by_chance(tmp_path: Path) -> None:
+    sizes = [1 << k for k in range(10, 21)]
+    generator = Random(5)
+    slower = 0
+    for number in range(12):
+        folder = tmp_path / str(number)
+        synthetic_sweep(
+            folder, lambda *_: generator.lognormvariate(0, 0.4), ["A=1,2"], [], rounds=6,
+            sizes=sizes,
+        )  # fmt: skip
+        result = load_sweep(folder)
+        assert {found.verdict for found in result.ranges} == {"undecided"}
+        assert not any(winner.best for winner in result.winners)
+        if rows := [row for row in result.rows if row.verdict == "slower"]:
+            slower += len(rows)
+            assert "not with 95 % for all 11 rows together" in " ".join(VIEW.write(result).split())
+    assert slower
+
+
 @alike
 def test_the_answer_uses_what_ranges_of_sizes_decide_to_be_the_same(tmp_path: Path) -> None:
     sizes = [1 << k for k in range(10, 22)]
