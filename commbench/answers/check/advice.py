@@ -218,10 +218,13 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
     if Z * level.own > half:
-        within = f"it is known within {format_rough_percent(exp(own) - 1)}" * (own < log(100))
+        within = f" within {format_rough_percent(exp(own) - 1)}"
+        if own > log(2):
+            within = f" only within a factor of {exp(own):.2g}"
+        known = "not known" if own > log(100) else f"known{within}"
         return (
-            f"This run is the uncertain part: {within or 'its time is not known'}, and the "
-            f"{differ}. {clearer(header, both=False)}."
+            f"This run is the uncertain part: its time is {known}, and the {differ}. "
+            f"{clearer(header, both=False)}."
         )
 
     def interval(half: float) -> str:

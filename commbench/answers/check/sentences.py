@@ -98,7 +98,9 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"worst failed row: {told}")
     elif slow := [*_slow_values(gate)]:
         rows = format_count(len(slow), "row")
-        reasons.append(f"{rows} beyond the limit: {span(_value_text, slow)} times as long")
+        if any(c.reason.startswith(WAITED) for result in gate.results for c in _beyond(result)):
+            rows += " whose ranks did not wait"
+        reasons.append(f"{rows} beyond the limit: {span(cells.ratio_text, slow)} times as long")
     reasons += [
         "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results
@@ -110,20 +112,20 @@ def verdict(gate: GateResult) -> str:
     return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
-def _value_text(found: Estimate) -> str:
-    """A ratio with digits that do not depend on its interval, so that several can be compared."""
-    return f"{found.value:.3g}"
-
-
 def _slow_values(gate: GateResult) -> Iterator[Estimate]:
     """The ratios of the rows that are undecided with a value beyond a limit of the baseline, but
     for those whose ranks waited for a core."""
     for result in gate.results:
-        for check in result.with_outcome(UNDECIDED):
-            found = check.estimate if result.rule.limit.needs_baseline else None
-            is_told = not check.reason.startswith(WAITED) and check.excess > 1
-            if found and is_told and not cells.is_too_noisy(found):
+        for check in _beyond(result):
+            found = check.estimate
+            if found and not check.reason.startswith(WAITED) and not cells.is_too_noisy(found):
                 yield found
+
+
+def _beyond(result: RuleResult) -> list[RowCheck]:
+    """The rows that are undecided with a value beyond a limit of the baseline."""
+    found = result.with_outcome(UNDECIDED) if result.rule.limit.needs_baseline else []
+    return [check for check in found if check.excess > 1]
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:

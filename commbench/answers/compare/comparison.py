@@ -208,6 +208,13 @@ class Comparison(Result, view="answers.compare.document"):
         return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
 
     @property
+    def open_beyond(self) -> list[ratio.ComparedRow]:
+        """The rows whose ratio is above the tolerance and which are not known to be slower."""
+        known = {id(row) for row in self.confirmed(SLOWER)}
+        rows = (row for row in self._judged if row.ratio and row.ratio.value > 1 + self.tolerance)
+        return [row for row in rows if id(row) not in known]
+
+    @property
     def unsure(self) -> int:
         """How many rows noise alone leaves undecided although their ratio is above the tolerance.
         The ratio of a range is so only where that of one of its rows is."""

@@ -110,9 +110,10 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
     """The exit code of `compare --fail-if-slower`, and why it is not 0."""
     slower = [row.a for each in comparisons for row in each.confirmed(stats.SLOWER)]
+    every = [row.a for each in comparisons for row in each.rows]
     alone = sum(each.counts[stats.SLOWER] for each in comparisons)
     if any(each.is_slower for each in comparisons):
-        names = name_rows(slower, (row.a for each in comparisons for row in each.rows), LONGEST)
+        names = name_rows(slower, every, LONGEST)
         verb = "is" if len(slower) == 1 else "are"
         what = f"{format_count(len(slower), 'row')} ({names}) {verb}" if slower else "sizes are"
         for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
@@ -127,6 +128,10 @@ def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
         f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
     }
     why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
+    if beyond := [row for each in comparisons for row in each.open_beyond]:
+        most = max(beyond, key=attrgetter("ratio.value"))
+        times = cells.times_text(most.ratio, "as long")
+        why.append(f"the largest ratio: {name_rows([most.a], every, LONGEST)}, {times}")
     return (NO_VERDICT_REACHED, f"no verdict: {'; '.join(why)}") if why else (0, "")
 
 

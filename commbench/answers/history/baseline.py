@@ -165,6 +165,8 @@ def find_baseline(
             f"In {format_count(missing, 'row')}, fewer than {steps.FEWEST} earlier runs count on "
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
+    if history and not found:
+        notes += records.other_systems(history.runs(system.node), system)
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timezone
 from hashlib import sha256
 from operator import attrgetter
@@ -150,6 +151,16 @@ def find_system(run: LoadedRun, node: str = "") -> System:
         name, hardware, " + ".join(links), first.backend, first.device, first.world_size or 0,
         first.num_nodes or 1, bool(first.gpu_shared), first.cpu_mode or "",
     )  # fmt: skip
+
+
+def other_systems(runs: Iterable[HistoryRun], system: System) -> Iterator[str]:
+    """Which other system has most of these runs, in a sentence; nothing where none has any."""
+    others = Counter(run.system for run in runs if run.system != system)
+    for other, number in others.most_common(1):
+        yield (
+            f"The history has {format_count(number, 'run')} of {other.name}: they are another "
+            "series, with which this run is not compared."
+        )
 
 
 def is_valid(row: Any) -> bool:
