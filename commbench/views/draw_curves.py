@@ -50,7 +50,6 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     }
 
     def draw(axes: Axes, panel: pictures.Curves) -> None:
-        _draw_marks(axes, panel.marks, limits[panel.scale])
         beside = _side_by_side(panel, has_bands)
         step = (10.0 if room < _SMALL else 20.0) / max(10, len(beside))  # points
         place = 0.0
@@ -61,6 +60,7 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
             _draw_cuts(axes, series, limits[panel.scale])
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
+        _draw_marks(axes, panel.marks, limits[panel.scale])
         name = panel.across.name
         if columns > 1 and len(alike) == 1:
             axes.figure.supxlabel(name, size=pictures.TEXT)
@@ -86,8 +86,11 @@ def _side_by_side(panel: pictures.Curves, has_bands: bool) -> list[pictures.Seri
 
 
 def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limits:
-    """The ends that show every value and mark, and every interval within the reach of an axis."""
-    found = [(s, e) for panel in panels for s in panel.series for _, e in s.known]
+    """The ends that show every value that counts and every mark, and every interval within the
+    reach of an axis."""
+    every = [series for panel in panels for series in panel.series]
+    counted = [each for each in every if not each.look.is_hollow] or every
+    found = [(s, e) for s in counted for _, e in s.known]
     values = [estimate.value for _, estimate in found]
     ends = [end for s, e in found if s.has_band for end in e.ends]
     marks = [
@@ -135,14 +138,15 @@ def _notes(
     )  # fmt: skip
     if shown:
         text = f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
-        yield f"{text}; where a triangle is, it ends outside the panel" if is_cut else text
+        yield f"{text}; a triangle points at what is outside the panel" if is_cut else text
     if any(each.hollow for each in series):
         yield HOLLOW
     if beside := [panel.across.name for panel in panels if _side_by_side(panel, has_bands)]:
         yield f"Points of one {beside[0].partition(':')[0]} are side by side"
     beyond = dict.fromkeys(
-        m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
-    )
+        m.text for p in panels for m in p.marks
+        if m.text and not m.is_upright and m.low > limits[p.scale][1]
+    )  # fmt: skip
     if beyond:
         yield f"Above this picture: {', '.join(beyond)}"
 
@@ -190,9 +194,10 @@ def _draw_cuts(axes: Axes, series: pictures.Series, limits: Limits) -> None:
         (1.0, "^", [place for place, e in known if e.ends[1] > limits[1]]),
     ):
         if cut:
+            face = "white" if series.look.is_hollow else series.look.colour
             axes.plot(cut, [edge] * len(cut), marker, color=series.look.colour, label="_cut",
                       markersize=5, transform=axes.get_xaxis_transform(), clip_on=False,
-                      in_layout=False)  # fmt: skip
+                      markerfacecolor=face, in_layout=False)  # fmt: skip
 
 
 def _draw_marks(axes: Axes, marks: Sequence[pictures.Mark], limits: Limits) -> None:
@@ -202,6 +207,13 @@ def _draw_marks(axes: Axes, marks: Sequence[pictures.Mark], limits: Limits) -> N
             span(mark.low, mark.high, zorder=0.8, **pictures.area_properties(mark.look))
         elif mark.is_upright:
             axes.axvline(mark.low, zorder=0.9, label="_mark", **pictures.line_properties(mark.look))
+            is_right = mark.low > sum(axes.get_xlim()) / 2
+            axes.annotate(
+                pictures.plain(mark.text), (mark.low, 1), xycoords=axes.get_xaxis_transform(),
+                xytext=(-3 if is_right else 3, -2), textcoords="offset points", va="top",
+                ha="right" if is_right else "left", size=pictures.SMALL,
+                bbox={"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 1},
+            )  # fmt: skip
         elif mark.low <= limits[1]:
             axes.axhline(mark.low, zorder=1.5, label="_mark", **pictures.line_properties(mark.look))
             axes.annotate(

@@ -128,7 +128,8 @@ def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
         f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
     }
     why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
-    if beyond := [row for each in comparisons for row in each.open_beyond]:
+    rows = (row for each in comparisons for row in each.open_beyond)
+    if beyond := [row for row in rows if not (row.waited or cells.is_too_noisy(row.ratio))]:
         most = max(beyond, key=attrgetter("ratio.value"))
         times = cells.times_text(most.ratio, "as long")
         why.append(f"the largest ratio: {name_rows([most.a], every, LONGEST)}, {times}")

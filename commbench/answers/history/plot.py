@@ -21,19 +21,18 @@ def rows_picture(
     """The times of rows over their runs, in order and equally spaced: of those with the largest
     steps, else of the first ones. It has these sentences and marks the accepted runs; there is none
     without a level."""
-    shown = [each for each in trend.series if each.last.level]
-    shown.sort(key=_interest, reverse=True)
-    if not shown:
+    known = [each for each in trend.series if each.last.level]
+    if not known:
         return
-    most = [*dict.fromkeys(each.series.system for each in shown)]
-    shown.sort(key=lambda f: most.index(f.series.system))  # one below the other
+    most = {id(each) for each in sorted(known, key=_interest, reverse=True)[:MOST_PANELS]}
+    shown = [each for each in known if id(each) in most]
     runs = collect((run.system, run) for run in trend.runs)
     axes = {system: _axis(own) for system, own in runs.items()}
     panels = [
         _panel(each, runs[each.series.system], axes[each.series.system], accepted)
-        for each in shown[:MOST_PANELS]
+        for each in shown
     ]
-    few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
+    few = [f"{len(shown)} of {len(known)} rows are shown"] * (len(known) > len(shown))
     title, notes = "Time of a call over its first level", [*texts[:3], *few]
     yield plot.Picture("history", title, " ".join(texts), panels, notes)
 
@@ -53,6 +52,11 @@ def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
         lambda at: f"run {runs[int(at)].id}\n{times[int(at)]:{form}}",
         f"runs in their order, {' to '.join([*years[:1], *years[1:][-1:]])} (UTC)", is_log=False,
     )  # fmt: skip
+
+
+def _mark(look: plot.Look, name: str, every: Sequence[HistoryRun], at: int) -> plot.Mark:
+    """A line at a run, with its number."""
+    return plot.Mark(look, at, name=name, text=f"run {every[at].id}", is_upright=True)
 
 
 def _panel(
@@ -78,7 +82,7 @@ def _panel(
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
     solid, dashed = plot.Look(plot.GREY, width=2.0), plot.Look(plot.INK, dashes=(3, 2), width=1.2)
     at_accepted = (order[run.id] for run in accepted if run.id in order)
-    marks = [plot.Mark(solid, at, name="accepted", is_upright=True) for at in at_accepted]
-    marks += [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.steps]
+    marks = [_mark(solid, "accepted", every, at) for at in at_accepted]
+    marks += [_mark(dashed, "step", every, places[step.at]) for step in found.steps]
     heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)

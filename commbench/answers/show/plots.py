@@ -319,6 +319,7 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     sizes = {curve.timed[0].case.size_bytes for curve in shown if curve.has_size}
     at = f" at {format_bytes(min(sizes))}" if len(sizes) == 1 else ""
     what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
+    what += f" {curves.beside}" * bool(curves.beside)
     answer, rows = _find_answer(runs, curves._replace(curves=())), []
     notes = [*answer.notes, *describe_runs(runs, curves.common)]
     for curve in shown:

@@ -369,7 +369,7 @@ def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
 def test_a_triangle_marks_where_an_interval_leaves_its_panel() -> None:
     far = [[[1e-4 * times] * 40 for times in wide] for wide in ((1, 1, 1), (1, 300, 30000))]
     figure = require_readable(run_pictures([in_memory("wild", far)])[0])
-    assert "where a triangle is, it ends outside the panel" in said(figure)
+    assert "a triangle points at what is outside the panel" in said(figure)
     cuts = {
         (line.get_marker(), place) for axes in panels_of(figure) for line in axes.get_lines()
         if line.get_label() == "_cut" for place in line.get_xdata()
