@@ -29,8 +29,7 @@ def rows_picture(
     runs = collect((run.system, run) for run in trend.runs)
     axes = {system: _axis(own) for system, own in runs.items()}
     panels = [
-        _panel(each, runs[each.series.system], axes[each.series.system], accepted)
-        for each in shown
+        _panel(each, runs[each.series.system], axes[each.series.system], accepted) for each in shown
     ]
     few = [f"{len(shown)} of {len(known)} rows are shown"] * (len(known) > len(shown))
     title, notes = "Time of a call over its first level", [*texts[:3], *few]
