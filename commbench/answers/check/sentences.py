@@ -12,8 +12,8 @@ from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, Row
 from commbench.answers.check.rules import unmatched
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
-from commbench.answers.history import steps
 from commbench.answers.history.baseline import Level
+from commbench.answers.history.cuts import FEWEST
 from commbench.output.text import span
 from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
 from commbench.units import format_count
@@ -139,7 +139,7 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     )
     by_row = " by row" * (" to " in runs)
     is_whole = all(each.number == each.earlier for each in levels)
-    if is_whole or min(each.number for each in levels) >= steps.FEWEST:
+    if is_whole or min(each.number for each in levels) >= FEWEST:
         return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
     level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
     return f"{level}, whose noise is known from {known} runs"

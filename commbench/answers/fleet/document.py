@@ -13,9 +13,9 @@ from commbench.answers.fleet import fleet as judged
 from commbench.answers.fleet.fleet import FleetResult, Group, Node
 from commbench.answers.fleet.nodes import Past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES
+from commbench.answers.history.cuts import FEWEST
 from commbench.answers.history.document import rows_of
 from commbench.answers.history.history import causes_text
-from commbench.answers.history.steps import FEWEST
 from commbench.answers.show.run_notes import run_warnings
 from commbench.output.text import list_some
 from commbench.stats import Estimate, collect

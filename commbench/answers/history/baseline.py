@@ -23,10 +23,12 @@ from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import history as trends
 from commbench.answers.history import records, steps
 from commbench.answers.history.causes import usual_of
+from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.history import TOLERANCE, Change
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
+from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.output.text import span
 from commbench.plan.case import Case
 from commbench.results.schema import OK
@@ -137,7 +139,7 @@ def find_baseline(
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
-        if len(points) < steps.FEWEST or accepted == len(points):
+        if len(points) < FEWEST or accepted == len(points):
             few.append(each)
             continue
         times = [point.time for point in points]
@@ -162,7 +164,7 @@ def find_baseline(
         notes.append("This run is the accepted level: it is compared with itself.")
     if history and (missing := len(cases) - len(rows)):
         notes.append(
-            f"In {format_count(missing, 'row')}, fewer than {steps.FEWEST} earlier runs count on "
+            f"In {format_count(missing, 'row')}, fewer than {FEWEST} earlier runs count on "
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
     if history and not found:
@@ -170,7 +172,7 @@ def find_baseline(
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
-    absent = f"{counted}, and {steps.FEWEST} are needed"
+    absent = f"{counted}, and {FEWEST} are needed"
     absent = absent if history else f"there is no history yet at {path}"
     if any(waited := [sum(not point.counts for point in each.points) for each in few]):
         absent += f"; {span(str, waited)} do not, {WAITED_TOO}"
@@ -207,7 +209,7 @@ def find_slower_row(case: Case, points: Sequence[Point], level: Level) -> Slower
     """A row with these points, if the last of them are slower than its usual level; None where the
     last one may be as fast as usual again."""
     later = points[level.end :]
-    newest = sorted(point.time.value for point in later[-steps.SHORTEST :])
+    newest = sorted(point.time.value for point in later[-SHORTEST:])
     if not later or min(median(newest), later[-1].time.value) <= level.slow_s:
         return None
     mean = geometric_mean(point.time.value for point in later)
@@ -276,7 +278,7 @@ def find_level(
     times: Sequence[Estimate],
     new: Estimate | None = None,
     accepted: int = 0,
-    alpha: float = steps.ALPHA,
+    alpha: float = ALPHA,
 ) -> Level:
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
@@ -299,7 +301,7 @@ def find_level(
     if slow:
         return find_level(times[:-slow], new, accepted, alpha)
     number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
-    if number >= steps.FEWEST:  # so many say by themselves how much runs differ
+    if number >= FEWEST:  # so many say by themselves how much runs differ
         fast = [each for part in base for each in logs[part.first : part.last + 1]]
         deviation, degrees, known = single_points(fast, base)
         outliers = len(fast) - known
@@ -322,7 +324,7 @@ def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
     assert last.level
     most = log(last.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
     above = len([*takewhile(lambda each: each > most, reversed(logs))])
-    return steps.slow_end(logs[last.first :])[0] or above * (above < steps.SHORTEST)
+    return slow_end(logs[last.first :])[0] or above * (above < SHORTEST)
 
 
 def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iterator[float]:

@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.baseline import TURN_S, find_level, find_slower_row
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
+from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.history import (
     Change,
     FittedSeries,
@@ -23,7 +24,7 @@ from commbench.answers.history.history import (
     causes_text,
 )
 from commbench.answers.history.records import HistoryRun, System
-from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
+from commbench.answers.history.steps import LATER
 from commbench.answers.history.store import db_option
 from commbench.output.text import list_some, span
 from commbench.plan.case import Case

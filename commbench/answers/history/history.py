@@ -15,9 +15,11 @@ from commbench.analysis.environment import Difference, Recorded, compare_recorde
 from commbench.analysis.statistics import Z
 from commbench.answers.history import steps
 from commbench.answers.history.causes import LEAST_PART, describe_causes, host_causes, usual_of
+from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.records import HistoryRun, Point, Series, System, short_form
-from commbench.answers.history.steps import FEWEST, Fit, Segment, Step, find_steps, slow_end
+from commbench.answers.history.steps import Fit, Segment, Step, find_steps
 from commbench.answers.history.store import History, Keep
+from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.stats import Estimate, mean_ratio, spread
@@ -230,7 +232,7 @@ def find_trend(
     history: History, keep: Keep = lambda *_: True, tolerance: float = TOLERANCE
 ) -> Trend:
     """Fit the series that `keep` accepts, by default all. The probability that a system without any
-    step has one is steps.ALPHA, whatever the number of its series."""
+    step has one is ALPHA, whatever the number of its series."""
     environments, accepted = history.environments(), history.accepted()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
@@ -257,10 +259,10 @@ def _order(run: HistoryRun) -> tuple[str, int]:
 
 
 def alpha_of_each(numbers: Iterable[int]) -> float:
-    """The alpha of each of several series with so many points, for steps.ALPHA for all of them
+    """The alpha of each of several series with so many points, for ALPHA for all of them
     together: by Bonferroni's inequality. Those with too few points have no step and do not count.
     """
-    return steps.ALPHA / max(1, sum(number >= FEWEST for number in numbers))
+    return ALPHA / max(1, sum(number >= FEWEST for number in numbers))
 
 
 def fit_series(
@@ -326,7 +328,7 @@ def fit_with_return(
     """The steps of a series, in which a level begins at the place `begin` in any case; and how many
     of its last points are as fast again as before the last step, where that is a slowdown which
     shows without them."""
-    most = min(steps.SHORTEST - 1, len(times) - begin - 1) if len(times) > FEWEST else 0
+    most = min(SHORTEST - 1, len(times) - begin - 1) if len(times) > FEWEST else 0
     for back in range(most, 0, -1):
         before, last = times[-back - 1].value, max(time.value for time in times[-back:])
         if before < (1 + tolerance) * last:

@@ -9,7 +9,7 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
 other level, or dropped. These neighbours may also hide a short level, so each segment is cut again
-by itself. So may the noise, which a step of a short series raises: see _slow_part. The levels
+by itself. So may the noise, which a step of a short series raises: see two_levels.py. The levels
 are of points moved towards the median of their segment.
 
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
@@ -29,9 +29,10 @@ from itertools import pairwise, starmap
 from math import exp, inf, log, sqrt
 from operator import sub
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
+from commbench.answers.history.cuts import FEWEST, SHORTEST, Sums
 from commbench.answers.history.noise import (
     CLIP,
     JUMP,
@@ -40,24 +41,20 @@ from commbench.answers.history.noise import (
     estimate_noise,
     inflation,
 )
+from commbench.answers.history.two_levels import (
+    ALPHA,
+    MOST_SEARCHED,
+    hidden_cuts,
+    part_of_alpha,
+)
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
-ALPHA = 0.01
-"""The probability that a step is found in a series without one, or in any row of a system."""
-SHORTEST = 3
-"""Points of a segment."""
-FEWEST = 2 * SHORTEST
-"""Points of a series in which steps are looked for."""
 STEADY = 2 * FEWEST
 """Points of a level of which one outlier hardly changes the mean or the noise."""
 LATER = 6
 """So many runs after a step, it is said how small a one shows."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
-OF_LEVELS = 4
-"""The part of alpha, divided by this, for each search of _slow_part."""
-MOST_SEARCHED = 100
-"""Points of a segment in which slow ones are looked for: with more, the noise is known well."""
 _NORMAL = NormalDist()
 
 
@@ -121,14 +118,14 @@ def find_steps(
     weights = _weights(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     known = len(cuts)
-    while found := _slow_parts(values, weights, cuts, alpha / OF_LEVELS):
+    while found := hidden_cuts(values, weights, cuts, alpha):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
         weights = _weights(series, noise)
     medians = _medians(values, sorted({*cuts, *accepted}))
     clipped = _clip(values, medians, CLIP * noise.deviation)
-    sums = _Sums(clipped, weights)
+    sums = Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     if accepted:
         cuts = sorted([*accepted, *(cut for cut in cuts if abs(cut - begin) >= SHORTEST)])
@@ -186,83 +183,6 @@ def own_deviation(found: Estimate) -> float:
     return log(high / low) / 2 / Z if low > 0 else inf
 
 
-def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
-    """How many of the last points of a level are slower than the others, as they are too few for a
-    step, or for one that is certain, and how many times; 0 where none. At least SHORTEST points are
-    not slower. Half of the points or more are slower only where that is also certain with their
-    autocorrelation, and FEWEST are not."""
-    values, number, same = np.array(logs), len(logs), np.ones(len(logs))
-    first = np.arange(SHORTEST, number)
-    found = _slowest(values, same, first, np.full_like(first, number), ALPHA, is_correlated=False)
-    if found and 2 * found[0] <= number:
-        first = first[first >= FEWEST]
-        end = np.full_like(first, number)
-        found = _slowest(values, same, first, end, ALPHA, is_correlated=True)
-    if not found or values[-1] < values[: found[0]].mean() + found[2].value / 2:  # fast again
-        return 0, Estimate(1.0)
-    return number - found[0], found[2].map(exp)
-
-
-def _slow_parts(values: Array, weights: Array, cuts: Sequence[int], alpha: float) -> list[int]:
-    """The places of _slow_part in each segment of a series."""
-    found = []
-    for first, end in pairwise([0, *cuts, len(values)]):
-        own = slice(first, end)
-        found += [first + at for at in _slow_part(values[own], weights[own], alpha)]
-    return found
-
-
-def _slow_part(values: Array, weights: Array, alpha: float) -> Sequence[int]:
-    """The places of the steps at the ends of points that are slower than the others of a segment:
-    of those at one of its ends, or else of those in its middle; empty where none are. In a short
-    series a step hides itself: the differences of neighbours, and how they scatter, raise the
-    noise."""
-    number = len(values)
-    if not FEWEST <= number <= MOST_SEARCHED:
-        return ()
-    first, end = np.triu_indices(number + 1, SHORTEST)
-    begins, ends = first >= SHORTEST, end <= number - SHORTEST  # others are before, after it
-    at_an_end = ((first == 0) & ends) | (begins & (end == number))
-    for parts in (at_an_end, begins & ends):
-        found = _slowest(values, weights, first[parts], end[parts], alpha, is_correlated=True)
-        if found and not _are_outliers(values, *found):
-            return [place for place in found[:2] if 0 < place < number]
-    return ()
-
-
-def _are_outliers(values: Array, first: int, end: int, by: Estimate) -> bool:
-    """Whether fewer than SHORTEST points of this part are slower, or the others faster."""
-    is_slow = values > values[first:end].mean() - by.value / 2
-    inside = is_slow[first:end]
-    return bool(min(inside.sum(), (~is_slow).sum() - (~inside).sum()) < SHORTEST)
-
-
-def _slowest(
-    values: Array, weights: Array, first: Array, end: Array, alpha: float, *, is_correlated: bool
-) -> tuple[int, int, Estimate] | None:
-    """Of the parts of a segment from `first` to before `end` the one that is slower than the others
-    most clearly, and by how much; None where that may be chance. Student's t of two samples, with
-    alpha for all parts together (Bonferroni). The autocorrelation about the two means may count."""
-    if not len(first):
-        return None
-    number, every, sums = len(values), float(weights.sum()), _Sums(values, weights)
-    own = sums.weight(first, end)
-    best = int((np.maximum(sums.above(first, end), 0.0) ** 2 / own / (every - own)).argmax())
-    at, after = int(first[best]), int(end[best])
-    is_slow = (np.arange(number) >= at) & (np.arange(number) < after)
-    parts = (is_slow, ~is_slow)
-    slow, other = (float(np.average(values[part], weights=weights[part])) for part in parts)
-    rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
-    squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
-    variance = squares / (number - 2) * every / (own[best] * (every - own[best]))
-    if is_correlated:
-        variance *= inflation(float(rest[1:] @ rest[:-1]) / squares, number)
-    limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / len(first)), number - 2)
-    if slow - other <= limit * sqrt(variance):
-        return None
-    return at, after, around(slow - other, student_quantile(Z, number - 2) * sqrt(variance))
-
-
 def _clip(values: Array, medians: Array, width: float) -> Array:
     """The values, at most so far from these medians."""
     return np.asarray(np.clip(values, medians - width, medians + width))
@@ -289,75 +209,22 @@ def penalty(noise: Noise, number: int, alpha: float) -> float:
 
 def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
     """A change between `number` points and LATER more, of `every` and these, whose sum of squares
-    is above the penalty with a probability of 95 %, or that _slow_part finds with it."""
+    is above the penalty with a probability of 95 %, or that two_levels finds with it."""
     apart, sure = sqrt(1 / LATER + 1 / number), _NORMAL.inv_cdf(0.95)
     limit = sqrt(penalty(noise, every + LATER, alpha) / noise.long_run)
     least = (limit + sure) * sqrt(noise.long_run) * apart
     if FEWEST <= (of_level := number + LATER) <= MOST_SEARCHED:
         spread = sqrt(inflation(noise.correlation, of_level))
-        places = 2 * (of_level - FEWEST + 1)
-        limit = student_quantile(_NORMAL.inv_cdf(1 - alpha / OF_LEVELS / places), of_level - 2)
+        chance = alpha * part_of_alpha(of_level, 1)
+        limit = student_quantile(_NORMAL.inv_cdf(1 - chance), of_level - 2)
         least = min(least, (limit * spread + sure) * noise.deviation * apart)
     return exp(least) - 1
-
-
-class _Sums:
-    """Cumulative sums of weighted values, from which the cost of any segment follows."""
-
-    def __init__(self, values: Array, weights: Array) -> None:
-        self._offset = float(np.average(values, weights=weights))
-        self._weights = np.concatenate([[0.0], np.cumsum(weights)])
-        self._sums = np.concatenate([[0.0], np.cumsum(weights * (values - self._offset))])
-
-    def mean(self, first: int, end: int) -> float:
-        """The weighted mean of the points from `first` to before `end`."""
-        return float(self.above(first, end) / self.weight(first, end)) + self._offset
-
-    def weight(self, first: Any, end: Any) -> Any:
-        """The weight of these points."""
-        return self._weights[end] - self._weights[first]
-
-    def above(self, first: Any, end: Any) -> Any:
-        """The sum by which they are above the mean of all points."""
-        return self._sums[end] - self._sums[first]
-
-    def level(self, first: int, end: int, noise: Noise) -> Estimate:
-        """The same with its interval."""
-        return around(self.mean(first, end), Z * sqrt(noise.long_run / self.weight(first, end)))
-
-    def _gain(self, first: Any, end: Any) -> Any:
-        """By how much a level of its own lowers the sum of squares of a segment."""
-        return self.above(first, end) ** 2 / self.weight(first, end)
-
-    def cut(self, step_cost: float) -> list[int]:
-        """The places of the steps of the best fit."""
-        number = len(self._sums) - 1
-        best, before = np.full(number + 1, -inf), np.zeros(number + 1, int)
-        best[0] = step_cost
-        for end in range(SHORTEST, number + 1):
-            firsts = slice(0, end - SHORTEST + 1)
-            gains = best[firsts] + self._gain(firsts, end)
-            before[end] = chosen = int(gains.argmax())
-            best[end] = gains[chosen] - step_cost
-        cuts, place = [], int(before[number])
-        while place:
-            cuts.append(place)
-            place = int(before[place])
-        return cuts[::-1]
-
-    def places(self, first: int, at: int, end: int, variance: float) -> tuple[int, int]:
-        """The places at which a step between two others may be as well: those whose likelihood is
-        at least 5 % of the best one's."""
-        tried = np.arange(first + 1, end)
-        gains = self._gain(first, tried) + self._gain(tried, end)
-        near = tried[gains >= gains.max() - 2 * log(20) * variance]
-        return min(int(near[0]), at), max(int(near[-1]), at)
 
 
 def _find_cuts(values: Array, weights: Array, noise: Noise, cost: float) -> list[int]:
     """The places of steps, each of which costs so much. Each segment is then cut again by itself:
     there, the moving medians have no values from beyond another step."""
-    smooth = _Sums(_clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
+    smooth = Sums(_clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
     cuts = _settle(values, smooth.cut(cost), JUMP * noise.deviation)
     found = [*cuts]
     for first, end in pairwise([0, *cuts, len(values)] if cuts else ()):
@@ -384,7 +251,7 @@ def _settle(values: Array, cuts: Sequence[int], far: float) -> list[int]:
     return settled[1:]
 
 
-def _merge(sums: _Sums, cuts: list[int], least: float) -> list[int]:
+def _merge(sums: Sums, cuts: list[int], least: float) -> list[int]:
     """The steps without those that are smaller than a difference of logarithms, the smallest first,
     as a level changes when its neighbour joins it."""
     end = len(sums._sums) - 1

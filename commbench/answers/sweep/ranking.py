@@ -275,9 +275,8 @@ def _make_times(
             holds_for_all = verdict == stats.SLOWER == stats.decide(of_all, tolerance)
             # By round, another may be faster than the one whose median is the shortest.
             verdict = {stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict)
-        found.append(
-            SettingTime(setting, row, time, ratio, verdict, why, run, holds_for_all) if row else None
-        )
+        own = (time, ratio, verdict, why, run, holds_for_all)
+        found.append(SettingTime(setting, row, *own) if row else None)
     others = {each.verdict for each in found if each and each.verdict}
     place = (FASTEST if others == {stats.SLOWER} else SHORTEST) if others else ""
     return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)

@@ -1,0 +1,115 @@
+"""Finds points that are slower than the others of a series, by Student's t test of two samples.
+
+In a short series, steps hide themselves: the differences of neighbours, and how they scatter, raise
+the noise by which steps.py judges. Here the scatter about both levels is the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import comb, exp, sqrt
+from statistics import NormalDist
+
+from commbench.analysis.statistics import Z
+from commbench.answers.history.cuts import FEWEST, SHORTEST, Sums
+from commbench.answers.history.noise import LEAST_NOISE, inflation
+from commbench.stats import Array, Estimate, around, np, student_quantile
+
+ALPHA = 0.01
+"""The probability that a step is found in a series without one, or in any row of a system."""
+MOST_HIDDEN = 4
+"""Steps within a segment for which _alternate looks."""
+MOST_SEARCHED = 100
+"""Points of a segment in which it looks: with more, the noise is known well."""
+_NORMAL = NormalDist()
+
+
+def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
+    """How many of the last points of a level are slower than the others, as they are too few for a
+    step, or for one that is certain, and how many times; 0 where none. At least SHORTEST points are
+    not slower. Half of the points or more are slower only where that is also certain with their
+    autocorrelation, and FEWEST are not."""
+    values = np.array(logs)
+    found = _slower_since(values, SHORTEST, is_correlated=False)
+    if found and 2 * found[0] <= len(logs):
+        found = _slower_since(values, FEWEST, is_correlated=True)
+    if not found or values[-1] < values[: found[0]].mean() + found[1].value / 2:  # fast again
+        return 0, Estimate(1.0)
+    return len(logs) - found[0], found[1].map(exp)
+
+
+def _slower_since(values: Array, least: int, *, is_correlated: bool) -> tuple[int, Estimate] | None:
+    """Since which place, after at least so many points, the others are slower most clearly, and by
+    how much; None where that may be chance."""
+    number, same = len(values), np.ones(len(values))
+    first = np.arange(least, number)
+    if not len(first):
+        return None
+    above = np.maximum(Sums(values, same).above(first, number), 0.0)
+    at = int(first[(above**2 / first / (number - first)).argmax()])
+    is_slow = np.arange(number) >= at
+    found = _slower(values, same, is_slow, ALPHA / len(first), is_correlated=is_correlated)
+    return (at, found) if found else None
+
+
+def hidden_cuts(values: Array, weights: Array, cuts: Sequence[int], alpha: float) -> list[int]:
+    """The places of _alternate in each segment of a series."""
+    found = []
+    for first, end in pairwise([0, *cuts, len(values)]):
+        own = slice(first, end)
+        found += [first + at for at in _alternate(values[own], weights[own], alpha)]
+    return found
+
+
+def _alternate(values: Array, weights: Array, alpha: float) -> Sequence[int]:
+    """The places of up to MOST_HIDDEN steps at which a segment turns from fast to slow, or back;
+    empty where that may be chance. In a short series steps hide themselves: the differences of
+    neighbours, and how they scatter, raise the noise. Here the scatter about both levels is the
+    noise. `alpha` holds for all places and numbers of steps (Bonferroni)."""
+    length = len(values)
+    if not FEWEST <= length <= MOST_SEARCHED:
+        return ()
+    sums = Sums(values, weights)
+    for cuts in sums.best(min(MOST_HIDDEN, length // SHORTEST - 1)):
+        is_slow = np.searchsorted(cuts, np.arange(length), side="right") % 2 == 1
+        if np.average(values[is_slow], weights=weights[is_slow]) < sums.mean(0, length):
+            is_slow = ~is_slow
+        each = part_of_alpha(length, len(cuts))
+        found = _slower(values, weights, is_slow, alpha * each, is_correlated=True)
+        if found and not _are_outliers(values, cuts, is_slow, found):
+            return cuts
+    return ()
+
+
+def part_of_alpha(length: int, number: int) -> float:
+    """The part of alpha of each way in which so many steps cut a series into segments of SHORTEST
+    points or more, which are fast and slow by turns. A quarter is for one step, a quarter for two,
+    and a quarter of these for three and for four: more steps follow noise that is correlated."""
+    ways = 2 * comb(length - SHORTEST * (number + 1) + number, number)
+    return 4.0 ** -((number + 1) // 2) / ways
+
+
+def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array, by: Estimate) -> bool:
+    """Whether in a segment fewer than SHORTEST points are slow, or fast, as it is."""
+    middle = values[is_slow].mean() - by.value / 2
+    alike = np.split((values > middle) == is_slow, cuts)
+    return any(part.sum() < SHORTEST for part in alike)
+
+
+def _slower(
+    values: Array, weights: Array, is_slow: Array, alpha: float, *, is_correlated: bool
+) -> Estimate | None:
+    """By how much some points are slower than the others; None where that may be chance: Student's
+    t of two samples. The autocorrelation about the two means may count."""
+    number, parts = len(values), (is_slow, ~is_slow)
+    slow, other = (float(np.average(values[part], weights=weights[part])) for part in parts)
+    rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
+    squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
+    variance = squares / (number - 2) * sum(1 / float(weights[part].sum()) for part in parts)
+    if is_correlated:
+        variance *= inflation(float(rest[1:] @ rest[:-1]) / squares, number)
+    limit = student_quantile(_NORMAL.inv_cdf(1 - alpha), number - 2)
+    if slow - other <= limit * sqrt(variance):
+        return None
+    return around(slow - other, student_quantile(Z, number - 2) * sqrt(variance))
