@@ -13,6 +13,7 @@ from step_power import (
     KINDS,
     NOISE,
     POINTS,
+    by_turns,
     checked,
     correlated,
     oracles,
@@ -47,6 +48,11 @@ FULL = pytest.mark.full
 )
 def test_few_stationary_series_have_a_step(kind: str, times: int, number: int, most: float) -> None:
     assert share_with_a_step(kind, ours, times, number) <= most
+
+
+@pytest.mark.parametrize("runs", [(6, 4, 4), (8, 6, 3, 3), (10, 5, 5, 5, 5)])
+def test_levels_by_turns_are_found_in_a_short_history(runs: tuple[int, ...]) -> None:
+    assert by_turns(runs, 0.03, 1.5, 40) >= 0.95
 
 
 def test_a_step_of_5_percent_is_found_when_enough_points_have_followed() -> None:
