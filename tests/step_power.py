@@ -15,7 +15,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from commbench.answers.history.baseline import find_level
+from commbench.answers.history.level import find_level
 from commbench.answers.history.steps import find_steps
 from commbench.stats import FAIL, LIKELY, PASS, Estimate, hold_together, judge
 

@@ -61,7 +61,7 @@ _SET_FOR_RANKS = {
 _VERBS = {
     "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
     "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
-    "cores": ("may use", "core"),
+    "cores": ("had", "core"),
 }  # fmt: skip
 """How a sentence says a fact of a run: a verb, and what a number counts."""
 

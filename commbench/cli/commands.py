@@ -173,9 +173,14 @@ class GroupedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, _, parameters = self.make_parser(ctx).parse_args([*args])
+        options = {flag for each in self.get_params(ctx) for flag in each.opts if flag[0] == "-"}
         for flag, value in [(each.opts[0], given.get(each.name or "")) for each in parameters]:
-            if flag[0] == "-" and "" in (value if isinstance(value, list) else [value]):
-                raise UsageError(f"{flag} is empty", f"give a value, or leave out {flag}")
+            values = value if isinstance(value, list) else [value]
+            hint = f"give a value, or leave out {flag}"
+            if flag[0] == "-" and "" in values:
+                raise UsageError(f"{flag} is empty", hint)
+            if found := next((each for each in values if each in options), None):
+                raise UsageError(f"{flag} has no value: {found} is an option", hint)
         # A line that measures may be repeated with other values at its end.
         repeated = (each for each, n in Counter(parameters).items() if n > 1)
         for each in () if self.measures else repeated:

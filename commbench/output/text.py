@@ -48,6 +48,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
     return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
 
 
+def as_sentence(text: str) -> str:
+    """The text with a capital letter, unless it begins with a name, such as `nccl`."""
+    is_word = text.partition(" ")[0] in ("the", "code", "run", "runs", "a", "an")
+    return text[:1].upper() + text[1:] if is_word else text
+
+
 WIDTH = 80
 """Columns of a terminal that a table takes, at most."""
 

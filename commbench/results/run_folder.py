@@ -18,6 +18,7 @@ from commbench.results import files
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
+SWEEP_CSV = "sweep.csv"
 WRONG_RESULTS = "wrong results"
 """The reason in the end of a complete run that has some."""
 FIRST_ROUND = "round-1"
@@ -102,11 +103,11 @@ def require_no_run(path: Path) -> None:
 
 def runs_within(folder: Path) -> list[Path]:
     """The runs in a folder that is no run itself, by their names: run folders, and files that may
-    be journals or tables."""
+    be journals or tables, but for the table of a sweep."""
     if not files.is_folder(folder) or holds_run(folder):
         return []
     endings = (Path(JOURNAL).suffix, Path(RESULTS_CSV).suffix)
-    found = sorted(folder.iterdir())
+    found = sorted(path for path in folder.iterdir() if path.name != SWEEP_CSV)
     return [p for p in found if holds_run(p) or (files.is_file(p) and p.suffix in endings)]
 
 

@@ -15,7 +15,7 @@ from commbench.views.cells import time_with_interval_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REACH, LINEAR_REACH = 10.0, 1.6
+REACH, LINEAR_REACH = 3.0, 1.6
 """An axis reaches at most by these factors beyond the values: wider intervals are cut off, because
 they would press all curves into lines."""
 NEARBY = 3.0

@@ -59,6 +59,7 @@ REFUSED = {
         --op exchange --p2p-call send: |both ranks of a pair wait in send ~ write --p2p-call isend
         --op ring_exchange --p2p-call send: |waits in send until the next one calls recv
         --db= --sizes 1K: --db is empty ~ leave out --db
+        --db --history --sizes 1K: --db has no value: --history is an option ~ leave out --db
         --master-addr node1 --sizes 1K: --master-addr has no effect on one node ~ add --nnodes
     """,
     (2, ""): """

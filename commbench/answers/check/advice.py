@@ -22,7 +22,8 @@ from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.ratio import APART, CLOSE
 from commbench.answers.history import steps
-from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO, Level
+from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO
+from commbench.answers.history.level import Level
 from commbench.answers.history.store import db_option
 from commbench.answers.show.rows import LATENCY_BOUND
 from commbench.output.text import list_some, read_sections
@@ -75,6 +76,7 @@ def advice(gate: GateResult) -> list[str]:
     }
     again = f"{clearer(header, both=gate.comparison is not None and not absent)}."
     if own:
+        own = [check for check in own if not check.is_beyond] or own
         own = [check for check in own if check.outcome == UNDECIDED] or own
         own = [check for check in own if check.excess > 1] or own
         widest = max(own, key=lambda check: levels[check.case.key()].full_half)
@@ -210,11 +212,11 @@ MANY = 30
 def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | None, db: str) -> str:
     """Whether the run or the history is why the interval of a ratio is wide, and what would make it
     narrower. `db` is the option that names the history."""
-    number = f"{level.known + level.outliers} earlier" if level.known > 1 else "earlier"
+    slow, every = slow_run_text(level), level.known + level.outliers
+    others = max(level.outliers, bool(slow))
+    number = f"{every - others} of {every} earlier" if others else f"{every} earlier"
+    number = number if level.known > 1 else "earlier"
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
-    slow = slow_run_text(level)
-    if others := max(level.outliers, bool(slow)):
-        differ += f", but for {'one' if others == 1 else others}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
     if Z * level.own > half:
@@ -223,7 +225,7 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
             within = f" only within a factor of {exp(own):.2g}"
         known = "not known" if own > log(100) else f"known{within}"
         return (
-            f"This run is the uncertain part: its time is {known}, and the {differ}. "
+            f"This run is the uncertain part: its time is {known}, and {differ}. "
             f"{clearer(header, both=False)}."
         )
 
@@ -231,23 +233,22 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
         return ratio_interval_text(stats.around(log(value), half).map(exp))
 
     best, of_many = interval(Z * level.deviation), interval(level.half(MANY - level.runs))
-    then = f"With {MANY} runs the interval would be {of_many}, with"
     is_more = level.runs < MANY and of_many not in ("", best)
+    then = f"With {MANY} runs the interval would be {of_many}, with any number of such runs"
+    then = then if is_more else "With any number of such runs the interval would be"
     chance = ""
     if slow:
         forget = f"`commbench history forget {level.slowest_run}{db}`"
         chance = f" {slow}. If you know why, {forget} leaves it out."
     found = [
-        f"The history is the uncertain part: its {differ}, so a single run may, too.{chance} More "
-        "launches of this run alone do not help.",
-        f"{then if is_more else 'With'} any number of runs that differ as these do"
-        f"{'' if is_more else ', it would be'} {best or cells.TOO_NOISY} at best.",
-        "To narrow that, let all runs differ less: a quiet host (`commbench doctor`), more launches"
-        " in each.",
+        f"The history is the uncertain part: {differ}, so a single run may, too.{chance} {then} "
+        f"{best or cells.TOO_NOISY} at best. To narrow that, let all runs differ less: a quiet host"
+        " (`commbench doctor`), more launches in each.",
     ]
     if (alone := exp(2 * half) - 1) < 99:
         found.append(
-            f"One run shows a change of {format_rough_percent(alone)}. `commbench history "
-            f"show{db}` says which lasting one {steps.LATER} more runs would show."
+            f"A single run shows only a change of {format_rough_percent(alone)} or more; "
+            f"`commbench history show{db}` says which lasting one {steps.LATER} more runs would "
+            "show."
         )
     return " ".join(found)

@@ -8,14 +8,26 @@ from math import inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.load import LoadedRun, distinct_names
+from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.check.gate import NO_VERDICT, WITH_RANGE, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import unmatched
 from commbench.answers.compare.causes import known_causes, launch_notes
 from commbench.answers.compare.ratio import HOST
-from commbench.answers.history.baseline import Level
 from commbench.answers.history.cuts import FEWEST
+from commbench.answers.history.level import Level
 from commbench.output.text import span
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, OPEN, PASS, UNDECIDED, Estimate
+from commbench.plan.case import Case
+from commbench.stats import (
+    FAIL,
+    FASTER,
+    LIKELY,
+    NOT_MEASURED,
+    OPEN,
+    PASS,
+    UNDECIDED,
+    Estimate,
+    decide,
+)
 from commbench.units import format_count
 from commbench.views import cells
 
@@ -35,7 +47,7 @@ def reasons_of(gate: GateResult) -> list[str]:
     if history:
         told = [f"Compared with {runs}."] if (runs := earlier_runs(gate.baseline)) else []
         told += [text for result in gate.results for text in result.remarks]
-        told += _slow_by_chance(history.levels.values())
+        told += [*_faster(gate), *_slow_by_chance(gate)]
         failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
         levels = [history.levels.get(check.case.key()) for check in failed]
         if any(level.is_close for level in levels if level):
@@ -53,13 +65,33 @@ def reasons_of(gate: GateResult) -> list[str]:
     return waited_sentences(queued * is_judged, [gate.run.header])
 
 
-def _slow_by_chance(levels: Iterable[Level]) -> list[str]:
-    """That intervals reach as far as an earlier run that was slow by chance."""
-    slow = [each for each in levels if each.slow_run_ratio]
-    if not slow:
-        return []
-    most = max(slow, key=lambda level: level.slow_run_ratio or 0.0)
-    return [f"{slow_run_text(most, 'up to ' * (len(slow) > 1))}: intervals allow for that."]
+def _faster(gate: GateResult) -> Iterator[str]:
+    """Which rows are faster than usual, by more than the limit allows a row to be slower."""
+    found = {
+        check.case: check.estimate
+        for result in gate.results if result.rule.limit.needs_baseline for check in result.checks
+        if decide(check.estimate, check.rule.value - 1) == FASTER and check.estimate
+    }  # fmt: skip
+    if found:
+        times = span(cells.ratio_text, [*found.values()])
+        yield f"{_names(gate, found)} took {times} times as long as usual: faster."
+
+
+def _names(gate: GateResult, cases: Iterable[Case]) -> str:
+    return name_rows([*cases], [row.case for row in gate.run.rows], LONGEST)
+
+
+def _slow_by_chance(gate: GateResult) -> Iterator[str]:
+    """That intervals of rows which do not pass reach as far as an earlier run that was slow by
+    chance."""
+    levels = gate.baseline.history.levels if gate.baseline and gate.baseline.history else {}
+    checks = (check for result in gate.results for check in result.checks.others)
+    rows = {check.case: levels[key] for check in checks if (key := check.case.key()) in levels}
+    slow = {case: level for case, level in rows.items() if level.slow_run_ratio}
+    if slow:
+        most = max(slow.values(), key=lambda level: level.slow_run_ratio or 0.0)
+        text = slow_run_text(most, "up to " * (len(slow) > 1))
+        yield f"{text}: the intervals of {_names(gate, slow)} allow for that."
 
 
 def slow_run_text(level: Level, up_to: str = "") -> str:
@@ -92,7 +124,9 @@ def verdict(gate: GateResult) -> str:
         reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
     unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
     if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
-        reasons.append("fewer rows passed than likely passed")
+        are_none = not any(result.checks.passed for result in unsure)
+        few = "no row surely passed" if are_none else "fewer rows passed than likely passed"
+        reasons.append(few)
     if (worst := gate.worst) and worst.estimate:
         told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
         reasons.append(f"worst failed row: {told}")
@@ -100,7 +134,8 @@ def verdict(gate: GateResult) -> str:
         rows = format_count(len(slow), "row")
         if any(c.reason.startswith(WAITED) for result in gate.results for c in _beyond(result)):
             rows += " whose ranks did not wait"
-        reasons.append(f"{rows} beyond the limit: {span(cells.ratio_text, slow)} times as long")
+        times = span(cells.ratio_text, slow)
+        reasons.insert(0, f"{rows} took {times} times as long, beyond the limit, but not surely")
     reasons += [
         "{} ({})".format(*unmatched(result.rule, gate.run).texts)
         for result in gate.results

@@ -16,7 +16,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
-from commbench.output.text import join_words, list_some
+from commbench.output.text import as_sentence, join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
 from commbench.units import format_rough, format_share
@@ -49,7 +49,8 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         0.0 if row.waits_itself else max(side.queued_share or 0.0 for side in (row.a, row.b))
         for row in rows
     ]
-    causes = [f"{'; '.join([*words, *more])}."] * bool(words)
+    text = "; ".join([*words, *more])
+    causes = [f"{as_sentence(text) if found.a.history else text}."] * bool(words)
     sides = {ratio.waited_sides(row.a, row.b) for row in rows} - {""}
     whose = {"A": a, "B": b}.get(sides.pop(), "") if len(sides) == 1 else ""
     headers = [found.a.header, found.b.header]
@@ -101,9 +102,11 @@ def _longer_waits(
     ]
     old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
     if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
+        cause = "what else used the cores"
+        cause = "the smaller number of cores" if "fewer" in found.setting else cause
         yield (
             f"Where {b} is slower, its ranks waited for a core {parts[1]} of the time, those of "
-            f"{a} {parts[0]}: what else used the cores may be the cause. Intervals allow for it."
+            f"{a} {parts[0]}: {cause} may be the cause. Intervals allow for it."
         )
 
 

@@ -94,7 +94,9 @@ def _picture(
         is_pooled = comparisons[0].a.history is None
         pooled = [each._replace(verdict="") for each in pooled if is_pooled]
     how = "Mean over launches of the" if comparisons[0].are_in_turns else "Median"
-    unsure = "Undecided: the interval crosses an edge of the grey band, or ranks waited for a core"
+    apart = any(each.others == 1 for each in pooled)
+    unsure = "Undecided: the interval crosses an edge of the grey band"
+    unsure += f"{', or twice its width does' * apart}, or ranks waited for a core"
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",

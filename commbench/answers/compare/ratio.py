@@ -100,7 +100,7 @@ class ComparedRow(NamedTuple):
     """Of A and of B, where these are two runs. Then both ratios are widened for what differs
     between runs."""
     level: Any = None
-    """Of a history the answers.history.baseline.Level of A."""
+    """Of a history the answers.history.level.Level of A."""
 
     @property
     def in_turns(self) -> bool:

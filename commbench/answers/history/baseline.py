@@ -7,10 +7,10 @@ or until someone accepts a later one: `commbench history accept RUN` begins a ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise, takewhile
-from math import exp, hypot, log, sqrt
-from operator import attrgetter, itemgetter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from math import exp, log, sqrt
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
@@ -18,94 +18,26 @@ from typing import Any, NamedTuple
 from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.analysis.statistics import Z, median
+from commbench.analysis.statistics import median
 from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import history as trends
-from commbench.answers.history import records, steps
+from commbench.answers.history import records
 from commbench.answers.history.causes import usual_of
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.history import TOLERANCE, Change
-from commbench.answers.history.noise import JUMP, LEAST_NOISE, estimate_noise
-from commbench.answers.history.records import HistoryRun, Point, Series
+from commbench.answers.history.history import Change
+from commbench.answers.history.level import Level, find_level
+from commbench.answers.history.noise import JUMP
+from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.store import HISTORY, History, db_option
-from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.output.text import span
 from commbench.plan.case import Case
 from commbench.results.schema import OK
-from commbench.stats import Estimate, collect, factor_of_all, np, student_quantile
+from commbench.stats import collect
 from commbench.units import format_count
 from commbench.views.cells import ratio_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
-
-
-class Level(NamedTuple):
-    """The usual level of a row, and how far a new run may be from it. Deviations are standard ones,
-    of logarithms."""
-
-    time: float
-    """Seconds."""
-    runs: int
-    """On which it rests, without those that are far from the others."""
-    number: int
-    """With these."""
-    deviation: float
-    """Of single runs, in which what differs within and between runs is."""
-    degrees: int
-    """Of freedom, of this deviation."""
-    usual: float
-    """The deviation of a usual run by its own interval; it is a part of `deviation`."""
-    own: float
-    """By how much more the interval of the new run is wider than that: the square root of the
-    difference of the variances."""
-    end: int
-    """The place of the first run of what is slower now: of the last segment, or after the level."""
-    after: int
-    """The place of the first run after the level."""
-    known: int
-    """The runs of which the deviation is known, those of other levels among them, and without the
-    outliers."""
-    outliers: int
-    """How many more there are."""
-    slowest: float
-    """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
-    slowest_at: int
-    """The place of that run."""
-    slowest_run: int = 0
-    """Its number in a history."""
-    is_close: bool = False
-    """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
-    do not show how the host changes."""
-    earlier: int = 0
-    """How many runs count before the new one."""
-
-    def half(self, more: int = 0) -> float:
-        """Half the 95 % prediction interval of a usual run, by so many more runs."""
-        factor = student_quantile(Z, self.degrees + more)
-        return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
-
-    @property
-    def slow_run_ratio(self) -> float | None:
-        """How many times as long as usual that run took, where it is beyond the interval of noise:
-        it alone makes the interval wider."""
-        found = self.slowest / self.time
-        return found if found > exp(self.half()) else None
-
-    @property
-    def counted(self) -> str:
-        """How many of the earlier runs it rests on, where others do not count: `5 of 7`."""
-        return f"{self.runs} of {self.earlier}" * (self.runs < self.earlier)
-
-    @property
-    def slow_s(self) -> float:
-        """The time above which a run is slower than noise explains."""
-        return self.time * exp(max(self.half(), log(1 + TOLERANCE)))
-
-    @property
-    def full_half(self) -> float:
-        """Half the 95 % prediction interval of the new run."""
-        return hypot(self.half(), Z * self.own)
 
 
 TURN_S = 600.0
@@ -167,8 +99,8 @@ def find_baseline(
             f"In {format_count(missing, 'row')}, fewer than {FEWEST} earlier runs count on "
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
-    if history and not found:
-        notes += records.other_systems(history.runs(system.node), system)
+    if history:
+        notes += _other_rows(history, run, system, cases, series)
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
@@ -191,6 +123,27 @@ def find_baseline(
         ]
     facts = OfHistory(absent, levels, host, tuple(differences), own in paths, node)
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
+
+
+def _other_rows(
+    history: History, run: LoadedRun, system: System, cases: Collection[Any],
+    series: Sequence[Series],
+) -> Iterator[str]:  # fmt: skip
+    """Which rows the last one of the earlier runs has and this run lacks; without an earlier run,
+    which other system the history has runs of."""
+    earlier = [each.points[-1].run for each in series if each.points]
+    if not earlier:
+        yield from records.other_systems(history.runs(system.node), system)
+        return
+    last = max(earlier, key=attrgetter("placed", "id"))
+    others = history.series(lambda s, c: s == system and c.key() not in cases)
+    lacks = [each.case for each in others if any(point.run == last for point in each.points)]
+    if lacks:
+        every = [*lacks, *(row.case for row in run.rows)]
+        yield (
+            f"Run {last.id}, the last one before, also has {name_rows(lacks, every, LONGEST)}: "
+            "this run does not, so nothing is said of that."
+        )
 
 
 class SlowerRow(NamedTuple):
@@ -272,113 +225,6 @@ def _earlier(points: Iterable[Point], run: LoadedRun, begin: str) -> list[Point]
         return not start or found.started < start
 
     return [point for point in points if is_earlier(point.run)]
-
-
-def find_level(
-    times: Sequence[Estimate],
-    new: Estimate | None = None,
-    accepted: int = 0,
-    alpha: float = ALPHA,
-) -> Level:
-    """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
-    segment with the lowest level, of those since the place `accepted`, without the last times that
-    are slower than the others, or as fast as before a slowdown again."""
-    fit, back = trends.fit_with_return(times, alpha, TOLERANCE, accepted)
-    if back:
-        return find_level(times[:-back], new, accepted, alpha)
-    logs = [log(each.value) for each in times]
-    noise = estimate_noise(np.array(logs)).deviation
-    segments, used = [], {}
-    for part in fit.segments:
-        near = near_median(logs[part.first : part.last + 1], noise)
-        is_sure = part.level and part.number >= steps.STEADY
-        segments.append(part if is_sure else part._replace(level=Estimate(exp(fmean(near)))))
-        used[part.first] = part.number if is_sure else len(near)
-    deviation, degrees, known = single_points(logs, segments)
-    outliers = len(logs) - known
-    base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
-    slow = _slow_end(logs, base[-1], noise) if base[-1] == segments[-1] else 0
-    if slow:
-        return find_level(times[:-slow], new, accepted, alpha)
-    number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
-    if number >= FEWEST:  # so many say by themselves how much runs differ
-        fast = [each for part in base for each in logs[part.first : part.last + 1]]
-        deviation, degrees, known = single_points(fast, base)
-        outliers = len(fast) - known
-    logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
-    time = exp(sum(logs_of_base) / runs)
-    at, above = slow_by_chance([*_residuals(logs, segments)])
-    slowest = time * exp(above)
-    usual = median(sorted(map(steps.own_deviation, times)))
-    more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
-    end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
-    return Level(
-        time, runs, number, deviation, degrees, usual, more, end, base[-1].last + 1, known,
-        outliers, slowest, at,
-    )  # fmt: skip
-
-
-def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
-    """How many of the last runs are slower than the others of the last segment: by a t test, or few
-    that are far above its level. Of few runs, fast ones widen the scatter, which hides them."""
-    assert last.level
-    most = log(last.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
-    above = len([*takewhile(lambda each: each > most, reversed(logs))])
-    return slow_end(logs[last.first :])[0] or above * (above < SHORTEST)
-
-
-def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iterator[float]:
-    """Of each time that over the level of its segment; logarithms. All levels are known."""
-    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
-    return (own - level for own, level in zip(logs, levels, strict=True))
-
-
-def slow_by_chance(logs: Sequence[float]) -> tuple[int, float]:
-    """The largest of these logarithms of times over their levels, with its place, of those after
-    which a run was as fast as usual again; of many, that which 5 % of them exceed. A run that is
-    not slower than that may be slow by the same chance."""
-    ended = max((n for n, own in enumerate(logs) if own <= 0), default=0)
-    return sorted(enumerate(logs[: ended + 1]), key=itemgetter(1))[-1 - (ended + 2) // 20]
-
-
-def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[steps.Segment]:
-    """The segment with the lowest level, and those whose level is as low but for noise: a slowdown
-    between them has ended."""
-    low = min(segments, key=attrgetter("level.value"))
-
-    def is_low(part: steps.Segment) -> bool:
-        assert part.level and low.level
-        error = deviation * sqrt(1 / part.number + 1 / low.number)
-        return log(part.level.value / low.level.value) <= max(Z * error, log(1 + TOLERANCE))
-
-    return [*filter(is_low, segments)]
-
-
-def near_median(logs: Sequence[float], noise: float) -> list[float]:
-    """Of the logarithms of a level of fewer than STEADY runs, one of which may be an outlier, those
-    that are near their median; of an even number, near the lower one of the middle two."""
-    middle = sorted(logs)[(len(logs) - 1) // 2]
-    away = sorted(abs(each - middle) for each in logs)
-    usual = min(noise, max(2 * away[len(away) // 2], LEAST_NOISE))
-    return [each for each in logs if abs(each - middle) <= JUMP * usual]
-
-
-def single_points(
-    logs: Sequence[float], segments: Sequence[steps.Segment]
-) -> tuple[float, int, int]:
-    """The standard deviation of single points about the levels of their segments, of all of which
-    the level is known, its degrees of freedom, and of how many points it is. One point in ten, at
-    least one, does not count where it is an outlier: at 5 % for all points together, by Student's t
-    of the others."""
-    squares = sorted(residual**2 for residual in _residuals(logs, segments))
-    number, lost = len(squares), len(segments)
-    z = factor_of_all(number)
-    for out in range(max(1, number // 10), -1, -1):
-        degrees = number - lost - out
-        variance = sum(squares[: number - out]) / degrees
-        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
-            break
-    return max(sqrt(variance), LEAST_NOISE), degrees, number - out
 
 
 def _baseline_row(row: Any, level: Level, points: Iterable[Point]) -> Any:

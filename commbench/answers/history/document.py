@@ -13,7 +13,7 @@ from pathlib import Path
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.baseline import TURN_S, find_level, find_slower_row
+from commbench.answers.history.baseline import TURN_S, find_slower_row
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.history import (
@@ -23,10 +23,12 @@ from commbench.answers.history.history import (
     alpha_of_each,
     causes_text,
 )
+from commbench.answers.history.level import find_level
+from commbench.answers.history.plot import rows_picture, times_of_runs
 from commbench.answers.history.records import HistoryRun, System
 from commbench.answers.history.steps import LATER
 from commbench.answers.history.store import db_option
-from commbench.output.text import list_some, span
+from commbench.output.text import as_sentence, list_some, span
 from commbench.plan.case import Case
 from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio
 from commbench.units import format_count, format_rough_percent, format_time
@@ -37,6 +39,8 @@ from commbench.views.formats import Result, View
 from commbench.views.pictures import Picture
 
 MOST_SENTENCES = 6
+ALIKE = 1.25
+"""Ratios of rows that differ by more have no mean in a sentence."""
 AS_FAST = 1.1
 """A run that takes so many times as long is called as fast as others."""
 
@@ -81,6 +85,7 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         Table("What changed", (since, *CHANGE_COLUMNS), trend.changes, names, "rows"),
         Table(title, of_level, trend.series, _title, brief=known),
+        times_of_runs(trend),
         Items([*told, *_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
@@ -102,11 +107,13 @@ def _ratios(change: Change) -> list[Estimate]:
 
 
 def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
-    """The ratios of rows where they really differ; else their mean."""
+    """The ratios of rows where they really differ, or by so much that a mean is none of them; else
+    their mean."""
     own = [*ratios]
     whole = mean_ratio(own)
     differ = any(decide(one.scaled(1 / whole.value), TOLERANCE) in CHANGED for one in own)
-    return own if differ else [whole]
+    values = [one.value for one in own]
+    return own if differ or max(values) > ALIKE * min(values) else [whole]
 
 
 def _covering(ratios: Sequence[Estimate]) -> Estimate:
@@ -137,11 +144,12 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         runs = span(str, [each.slow for each in rows])
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
-        old = [point for each in rows for point in each.series.points[: -each.slow]]
-        new = [point for each in rows for point in each.series.points[-each.slow :]]
+        is_sure = all(each.by.ends[0] > 1 for each in rows)
+        old = [point for each in rows for point in each.before_slow if is_sure]
+        new = [point for each in rows for point in each.series.points[-each.slow :] if is_sure]
         causes = describe_causes(host_causes(old, new, mean_ratio(e.by for e in rows).value))
         went = f"; {causes}" * bool(causes)
-        slower = "Perhaps slower" if any(each.by.ends[0] <= 1 for each in rows) else "Slower"
+        slower = "Slower" if is_sure else "Perhaps slower"
         yield (
             f"{slower} in the last {last}, too few or too noisy for a step: {names} took "
             f"{_times(_by_row(each.by for each in rows))}{went}. "
@@ -149,8 +157,8 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         )
         before, since = ({point.run for point in points} for points in (old, new))
         calls = {each.case.call for each in rows}
-        words = what_is_new(trend.environments, before, since, calls)
-        yield from [f"{list_some(words, MOST_CAUSES)}."] * bool(words)
+        words = what_is_new(trend.environments, before, since, calls) if is_sure else []
+        yield from [f"{as_sentence(list_some(words, MOST_CAUSES))}."] * bool(words)
 
 
 def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:
@@ -321,8 +329,6 @@ VIEW = View(document, schema=1)
 
 def pictures(trend: Trend) -> Iterator[Picture]:
     """The picture of the rows, with the sentences of the answer; none without a level."""
-    from commbench.answers.history.plot import rows_picture
-
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     now = (*_slower_since(trend), *_fast_again(trend), *_since_accepted(trend))
     texts = [*texts, *now] or [*document(trend).answer[:1]]

@@ -66,6 +66,13 @@ class FittedSeries(NamedTuple):
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
 
     @property
+    def before_slow(self) -> Sequence[Point]:
+        """The points of the level with which the last `slow` points are compared."""
+        number = len(self.series.points) - self.slow
+        begins = [part.first for part in self.fit.segments if part.first < number]
+        return self.series.points[max(begins, default=0) : number]
+
+    @property
     def over_before(self) -> float:
         """How many times as long the slowest of these takes as before the slowdown."""
         level = self.fit.segments[-2].level
@@ -279,7 +286,7 @@ def fit_series(
         begin = sum(point.run.placed < accept for point in counted.points)
         fit, back = fit_with_return(times, alpha, tolerance, begin)
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
-        slow, by = slow_end([log(time.value) for time in last])
+        slow, by = slow_end([log(time.value) for time in last], tolerance)
         step = fit.steps[-1] if fit.steps and not back else None
         is_slower = step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin
         old = fit.segments[-2].level if is_slower else None

@@ -1,16 +1,21 @@
-"""The picture of a history: the times of rows over their runs."""
+"""The times of rows over the runs of a history: as a picture, and as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from math import log
+from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
+from commbench.analysis.row_names import short_titles
 from commbench.answers.history.history import FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, short_form
 from commbench.stats import collect
-from commbench.units import format_time
+from commbench.units import format_bytes, format_time
+from commbench.views import cells
 from commbench.views import pictures as plot
+from commbench.views.cells import Column
+from commbench.views.document import Table
 
 MOST_PANELS = 6
 
@@ -21,11 +26,9 @@ def rows_picture(
     """The times of rows over their runs, in order and equally spaced: of those with the largest
     steps, else of the first ones. It has these sentences and marks the accepted runs; there is none
     without a level."""
-    known = [each for each in trend.series if each.last.level]
-    if not known:
+    known, shown = [each for each in trend.series if each.last.level], chosen_rows(trend)
+    if not shown:
         return
-    most = {id(each) for each in sorted(known, key=_interest, reverse=True)[:MOST_PANELS]}
-    shown = [each for each in known if id(each) in most]
     runs = collect((run.system, run) for run in trend.runs)
     axes = {system: _axis(own) for system, own in runs.items()}
     panels = [
@@ -34,6 +37,41 @@ def rows_picture(
     few = [f"{len(shown)} of {len(known)} rows are shown"] * (len(known) > len(shown))
     title, notes = "Time of a call over its first level", [*texts[:3], *few]
     yield plot.Picture("history", title, " ".join(texts), panels, notes)
+
+
+def chosen_rows(trend: Trend) -> list[FittedSeries]:
+    """The rows with a level and the largest steps, else the noisiest ones, in their order."""
+    known = [each for each in trend.series if each.last.level]
+    most = {id(each) for each in sorted(known, key=_interest, reverse=True)[:MOST_PANELS]}
+    return [each for each in known if id(each) in most]
+
+
+def times_of_runs(trend: Trend) -> Table:
+    """The times of the rows of the picture, a line for each run; a terminal shows none unless all
+    are asked for."""
+    rows = chosen_rows(trend)
+    names = short_titles({n: each.case for n, each in enumerate(rows)})
+    are_several = len({each.series.system for each in rows}) > 1
+
+    def column(number: int) -> Column:
+        times = {point.run: point for point in rows[number].every}
+        heading = [*names[number].split(), format_bytes(rows[number].case.size_bytes)]
+        heading += [rows[number].series.system.where] * are_several
+
+        def text(run: HistoryRun) -> str:
+            point = times.get(run)
+            return (point and cells.time_text(point.time) + "*" * (not point.counts)) or ""
+
+        return Column("\n".join(heading), text, cells.NUMBER, MOST_PANELS - number)
+
+    columns = (
+        Column("run", attrgetter("id"), cells.NUMBER),
+        Column("at (UTC)", trend.moment, cells.TEXT),
+        *map(column, range(len(rows))),
+    )
+    runs = [run for run in trend.runs if any(run == p.run for each in rows for p in each.every)]
+    waited = "; *: ranks waited, so it does not count" * any(each.waited for each in rows)
+    return Table(f"Times of runs{waited}", columns, runs, brief=())
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:
@@ -79,7 +117,8 @@ def _panel(
     line = plot.Look(plot.INK, width=1.6)
     ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
-    solid, dashed = plot.Look(plot.GREY, width=2.0), plot.Look(plot.INK, dashes=(3, 2), width=1.2)
+    solid = plot.Look(plot.COLOURS[2], width=4.0)  # also seen below a step
+    dashed = plot.Look(plot.INK, dashes=(3, 2), width=1.2)
     at_accepted = (order[run.id] for run in accepted if run.id in order)
     marks = [_mark(solid, "accepted", every, at) for at in at_accepted]
     marks += [_mark(dashed, "step", every, places[step.at]) for step in found.steps]

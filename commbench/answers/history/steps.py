@@ -115,14 +115,14 @@ def find_steps(
         means = [_cover(Estimate(float(each.mean())), each) for each in own]
         return Fit(_segments(parts, means), (), None)
     noise = estimate_noise(values)
-    weights = _weights(series, noise)
+    weights = weights_of(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     known = len(cuts)
     while found := hidden_cuts(values, weights, cuts, alpha):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
-        weights = _weights(series, noise)
+        weights = weights_of(series, noise)
     medians = _medians(values, sorted({*cuts, *accepted}))
     clipped = _clip(values, medians, CLIP * noise.deviation)
     sums = Sums(clipped, weights)
@@ -169,7 +169,7 @@ def _cover(level: Estimate, own: Array) -> Estimate:
     return around(level.value, half)
 
 
-def _weights(series: Sequence[Estimate], noise: Noise) -> Array:
+def weights_of(series: Sequence[Estimate], noise: Noise) -> Array:
     """The weight of each point. The noise of the series contains the usual interval already; a
     point with a wider one has the variance that is more, too."""
     variances = np.minimum(np.square([own_deviation(each) for each in series]), 1.0)

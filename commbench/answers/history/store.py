@@ -46,7 +46,6 @@ APPLICATION = 0x636D6268
 """SQLite's application_id of a history: `cmbh`."""
 SCHEMA = 2
 """1, without `queued` of points, was never released."""
-MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
 REMAKE_HINT = "it is damaged: `commbench history add results --db NEW.sqlite` makes it again"
 WAIT_S = 60.0
 """How long a writer waits for others."""
@@ -82,6 +81,12 @@ def db_option(path: Path) -> str:
     return "" if path == HISTORY else f" --db {quote(str(path))}"
 
 
+def _make_hint(path: Path) -> str:
+    """How to make a history that does not exist, or has no run."""
+    db = db_option(path)
+    return f"`commbench history add RUN{db}` and `commbench run --history{db}` make it"
+
+
 @contextmanager
 def open_history(path: str | Path | None) -> Iterator[History | None]:
     """A history to read; None for one that has no run yet, or for that of HISTORY where it does not
@@ -109,7 +114,7 @@ class History:
             with self._translating():
                 self._open()
         elif not is_written:
-            raise RecordsError(f"there is no history {path}", MAKE_HINT)
+            raise RecordsError(f"there is no history {path}", _make_hint(path))
         elif path != HISTORY or path_exists(RESULTS):
             require_new(path.with_name(f"{path.name}.{uuid4().hex}"))  # not the file of another
 
@@ -325,7 +330,8 @@ class History:
                     self._do(f"PRAGMA application_id = {APPLICATION}")
                     self._do(f"PRAGMA user_version = {SCHEMA}")
         elif self._is_empty():
-            raise RecordsError(f"there is no run in the history {self.path}", MAKE_HINT)
+            why = f"there is no run in the history {self.path}"
+            raise RecordsError(why, _make_hint(self.path))
         if self._pragma("application_id") != APPLICATION:
             raise self._error("it is not a history of commbench")
         if (version := self._pragma("user_version")) != SCHEMA:

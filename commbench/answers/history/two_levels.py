@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb, exp, sqrt
+from math import comb, exp, log, sqrt
 from statistics import NormalDist
 
 from commbench.analysis.statistics import Z
@@ -25,16 +25,18 @@ MOST_SEARCHED = 100
 _NORMAL = NormalDist()
 
 
-def slow_end(logs: Sequence[float]) -> tuple[int, Estimate]:
-    """How many of the last points of a level are slower than the others, as they are too few for a
-    step, or for one that is certain, and how many times; 0 where none. At least SHORTEST points are
-    not slower. Half of the points or more are slower only where that is also certain with their
-    autocorrelation, and FEWEST are not."""
+def slow_end(logs: Sequence[float], tolerance: float) -> tuple[int, Estimate]:
+    """How many of the last points of a level are slower than the others by more than a tolerance,
+    as they are too few for a step, or for one that is certain, and how many times; 0 where none. At
+    least SHORTEST points are not slower. Half of the points or more are slower only where that is
+    also certain with their autocorrelation, and FEWEST are not."""
     values = np.array(logs)
     found = _slower_since(values, SHORTEST, is_correlated=False)
     if found and 2 * found[0] <= len(logs):
         found = _slower_since(values, FEWEST, is_correlated=True)
-    if not found or values[-1] < values[: found[0]].mean() + found[1].value / 2:  # fast again
+    if not found or found[1].value <= log(1 + tolerance):
+        return 0, Estimate(1.0)
+    if values[-1] < values[: found[0]].mean() + found[1].value / 2:  # fast again
         return 0, Estimate(1.0)
     return len(logs) - found[0], found[1].map(exp)
 

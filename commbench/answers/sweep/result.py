@@ -18,7 +18,7 @@ from commbench.answers.sweep import ranking, runner
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError
 from commbench.results.files import write_new
-from commbench.results.run_folder import find_sweep
+from commbench.results.run_folder import SWEEP_CSV, find_sweep
 from commbench.results.schema import WRONG
 from commbench.units import GB, MICRO, scaled
 from commbench.views.formats import Result, fields_of
@@ -32,7 +32,6 @@ COLUMNS = (
 )  # fmt: skip
 """The columns of a sweep's frame: a row for each case under each setting. The last are those of
 SettingTime, `status` that of the row."""
-CSV = "sweep.csv"
 TUNER = "nccl-tuner"
 """What --export takes: a file for NCCL's plugins/tuner/example."""
 TUNER_FILE = f"{TUNER}.csv"
@@ -207,7 +206,7 @@ def make_result(sweep: runner.Sweep, folder: Path, rounds: runner.Rounds) -> Swe
 
 def write_csv(result: SweepResult) -> None:
     """Write the rows of the frame into sweep.csv, in the sweep's folder."""
-    runner.write_again(result.path / CSV, make_csv([COLUMNS, *result.frame_rows()]))
+    runner.write_again(result.path / SWEEP_CSV, make_csv([COLUMNS, *result.frame_rows()]))
 
 
 def require_correct(result: SweepResult) -> None:

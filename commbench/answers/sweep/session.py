@@ -79,7 +79,10 @@ def resume(
     folder = find_sweep(text) or Path(text)
     sweep = runner.read_sweep(folder)
     if rounds is not None:
-        require_within("--rounds", rounds, sweep.rounds, swept.MOST_ROUNDS)
+        if rounds < sweep.rounds:
+            why = f"--rounds is {rounds}, but {folder} has {sweep.rounds} rounds already"
+            raise errors.UsageError(why, "more rounds can be added, none taken away")
+        require_within("--rounds", rounds, 1, swept.MOST_ROUNDS)
         sweep = sweep._replace(rounds=rounds)
     _require_exportable(export, sweep.backends)
     measured = runner.whole_rounds(sweep, folder, runner.read_rounds(sweep, folder))
@@ -151,8 +154,8 @@ def make_sweep(options: SweepOptions, notify: Notify) -> runner.Sweep:
         environments.append(tuple(variables))
         backends.append(target.backend)
     if len(options.settings) < 2:
-        hint = "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE"
-        hint += " ('-' leaves a variable unset)"
+        hint = "give several different values: --vary cpu-mode=quiet,plain, --vary call=torch,NAME,"
+        hint += " or --env NCCL_ALGO=RING,TREE ('-' leaves a variable unset)"
         raise errors.UsageError("there is only one setting: nothing to compare", hint)
     return runner.Sweep(
         options.settings, tuple(arguments), tuple(environments), options.rounds,

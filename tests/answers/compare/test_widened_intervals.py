@@ -188,7 +188,7 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
         ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
         ({"world_size": 4}, "old has 2 ranks, new has 4."),
         ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
-        ({"cores": 1}, "old may use 2 cores, new may use 1."),
+        ({"cores": 1}, "old had 2 cores, new had 1."),
     ],
 )
 def test_what_differs_is_said_first_and_is_not_called_a_slower_host(

@@ -26,9 +26,10 @@ from step_power import (
     with_step,
 )
 
-from commbench.answers.history import baseline, steps
-from commbench.answers.history.baseline import find_level
+from commbench.answers.history import level as levels
+from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
+from commbench.answers.history.level import find_level
 from commbench.answers.history.steps import LATER, find_steps
 from commbench.answers.history.two_levels import ALPHA
 from commbench.stats import Estimate
@@ -172,7 +173,9 @@ def test_an_outlier_does_not_make_that_interval_useless() -> None:
 
 
 def single(logs: list[float]) -> float:
-    return baseline.single_points(logs, [steps.Segment(0, len(logs) - 1, Estimate(1.0))])[0]
+    return levels.single_points(
+        logs, [steps.Segment(0, len(logs) - 1, Estimate(1.0))], np.ones(len(logs))
+    )[0]
 
 
 def test_points_with_wide_intervals_weigh_less() -> None:

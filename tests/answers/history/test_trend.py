@@ -78,7 +78,7 @@ def test_the_code_of_an_own_call_is_a_cause_for_its_rows_only(
         history.add(run._replace(rows=[row._replace(call=call) for row in run.rows]))
     said = " ".join(document(find_trend(history)).answer)
     assert ("became slower" if slow == 8 else "for a step") in said
-    assert ("code of Mine" in said) == (call == "Mine")
+    assert ("ode of Mine" in said) == (call == "Mine")
 
 
 def test_rows_of_an_own_call_change_by_themselves(history: History) -> None:

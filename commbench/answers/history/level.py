@@ -1,0 +1,206 @@
+"""The usual level of the times of a row, and how far a new run may be from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from math import exp, hypot, log, sqrt
+from operator import attrgetter, itemgetter
+from statistics import fmean
+from typing import NamedTuple
+
+from commbench.analysis.statistics import Z, median
+from commbench.answers.history import history as trends
+from commbench.answers.history import steps
+from commbench.answers.history.cuts import FEWEST, SHORTEST
+from commbench.answers.history.history import TOLERANCE
+from commbench.answers.history.noise import JUMP, LEAST_NOISE, Noise, estimate_noise
+from commbench.answers.history.two_levels import ALPHA, slow_end
+from commbench.stats import Array, Estimate, factor_of_all, np, student_quantile
+
+SURE = 0.25
+"""The weight of a run whose interval is at most about as wide as runs differ; of a level of few
+runs others do not count."""
+
+
+class Level(NamedTuple):
+    """The usual level of a row, and how far a new run may be from it. Deviations are standard ones,
+    of logarithms."""
+
+    time: float
+    """Seconds."""
+    runs: int
+    """On which it rests, without those that are far from the others."""
+    number: int
+    """With these."""
+    deviation: float
+    """Of single runs, in which what differs within and between runs is."""
+    degrees: int
+    """Of freedom, of this deviation."""
+    usual: float
+    """The deviation of a usual run by its own interval; it is a part of `deviation`."""
+    own: float
+    """By how much more the interval of the new run is wider than that: the square root of the
+    difference of the variances."""
+    end: int
+    """The place of the first run of what is slower now: of the last segment, or after the level."""
+    after: int
+    """The place of the first run after the level."""
+    known: int
+    """The runs of which the deviation is known, those of other levels among them, and without the
+    outliers."""
+    outliers: int
+    """How many more there are."""
+    slowest: float
+    """Seconds that a usual run may take, since earlier ones did: see slow_by_chance."""
+    slowest_at: int
+    """The place of that run."""
+    slowest_run: int = 0
+    """Its number in a history."""
+    is_close: bool = False
+    """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
+    do not show how the host changes."""
+    earlier: int = 0
+    """How many runs count before the new one."""
+
+    def half(self, more: int = 0) -> float:
+        """Half the 95 % prediction interval of a usual run, by so many more runs."""
+        factor = student_quantile(Z, self.degrees + more)
+        return factor * self.deviation * sqrt(1 + 1 / (self.runs + more))
+
+    @property
+    def slow_run_ratio(self) -> float | None:
+        """How many times as long as usual that run took, where it is beyond the interval of noise:
+        it alone makes the interval wider."""
+        found = self.slowest / self.time
+        return found if found > exp(self.half()) else None
+
+    @property
+    def counted(self) -> str:
+        """How many of the earlier runs it rests on, where others do not count: `5 of 7`."""
+        return f"{self.runs} of {self.earlier}" * (self.runs < self.earlier)
+
+    @property
+    def slow_s(self) -> float:
+        """The time above which a run is slower than noise explains."""
+        return self.time * exp(max(self.half(), log(1 + TOLERANCE)))
+
+    @property
+    def full_half(self) -> float:
+        """Half the 95 % prediction interval of the new run."""
+        return hypot(self.half(), Z * self.own)
+
+
+def find_level(
+    times: Sequence[Estimate],
+    new: Estimate | None = None,
+    accepted: int = 0,
+    alpha: float = ALPHA,
+) -> Level:
+    """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
+    segment with the lowest level, of those since the place `accepted`, without the last times that
+    are slower than the others, or as fast as before a slowdown again."""
+    fit, back = trends.fit_with_return(times, alpha, TOLERANCE, accepted)
+    if back:
+        return find_level(times[:-back], new, accepted, alpha)
+    logs = [log(each.value) for each in times]
+    noise = estimate_noise(np.array(logs))
+    weights = steps.weights_of(times, noise)
+    segments, used = [], {}
+    for part in fit.segments:
+        own = range(part.first, part.last + 1)
+        sure = [logs[n] for n in own if weights[n] >= SURE]
+        near = near_median(sure if len(sure) >= SHORTEST else [logs[n] for n in own], noise)
+        is_sure = part.level and part.number >= steps.STEADY
+        segments.append(part if is_sure else part._replace(level=Estimate(exp(fmean(near)))))
+        used[part.first] = part.number if is_sure else len(near)
+    deviation, degrees, known = single_points(logs, segments, weights)
+    outliers = len(logs) - known
+    base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
+    slow = _slow_end(logs, base[-1], noise.deviation) if base[-1] == segments[-1] else 0
+    if slow:
+        return find_level(times[:-slow], new, accepted, alpha)
+    number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
+    if number >= FEWEST:  # so many say by themselves how much runs differ
+        places = [n for part in base for n in range(part.first, part.last + 1)]
+        fast = [logs[n] for n in places]
+        deviation, degrees, known = single_points(fast, base, weights[places])
+        outliers = len(fast) - known
+    logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
+    time = exp(sum(logs_of_base) / runs)
+    rest = zip(_residuals(logs, segments), weights, strict=True)
+    at, above = slow_by_chance([each if weight >= SURE else 0.0 for each, weight in rest])
+    slowest = time * exp(above)
+    usual = median(sorted(map(steps.own_deviation, times)))
+    more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
+    end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
+    return Level(
+        time, runs, number, deviation, degrees, usual, more, end, base[-1].last + 1, known,
+        outliers, slowest, at,
+    )  # fmt: skip
+
+
+def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:
+    """How many of the last runs are slower than the others of the last segment: by a t test, or few
+    that are far above its level. Of few runs, fast ones widen the scatter, which hides them."""
+    assert last.level
+    most = log(last.level.value) + JUMP * max(noise, log(1 + TOLERANCE))
+    above = len([*takewhile(lambda each: each > most, reversed(logs))])
+    return slow_end(logs[last.first :], TOLERANCE)[0] or above * (above < SHORTEST)
+
+
+def _residuals(logs: Sequence[float], segments: Sequence[steps.Segment]) -> Iterator[float]:
+    """Of each time that over the level of its segment; logarithms. All levels are known."""
+    levels = [log(part.level.value) for part in segments if part.level for _ in range(part.number)]
+    return (own - level for own, level in zip(logs, levels, strict=True))
+
+
+def slow_by_chance(logs: Sequence[float]) -> tuple[int, float]:
+    """The largest of these logarithms of times over their levels, with its place, of those after
+    which a run was as fast as usual again; of many, that which 5 % of them exceed. A run that is
+    not slower than that may be slow by the same chance."""
+    ended = max((n for n, own in enumerate(logs) if own <= 0), default=0)
+    return sorted(enumerate(logs[: ended + 1]), key=itemgetter(1))[-1 - (ended + 2) // 20]
+
+
+def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[steps.Segment]:
+    """The segment with the lowest level, and those whose level is as low but for noise: a slowdown
+    between them has ended."""
+    low = min(segments, key=attrgetter("level.value"))
+
+    def is_low(part: steps.Segment) -> bool:
+        assert part.level and low.level
+        error = deviation * sqrt(1 / part.number + 1 / low.number)
+        return log(part.level.value / low.level.value) <= max(Z * error, log(1 + TOLERANCE))
+
+    return [*filter(is_low, segments)]
+
+
+def near_median(logs: Sequence[float], noise: Noise) -> list[float]:
+    """Of the logarithms of a level of fewer than STEADY runs, one of which may be an outlier, those
+    that are near their median; of an even number, near the lower one of the middle two. Few points
+    that happen to agree make no others far: half of the noise of the series is usual."""
+    middle = sorted(logs)[(len(logs) - 1) // 2]
+    away = sorted(abs(each - middle) for each in logs)
+    least = max(noise.deviation / 2, LEAST_NOISE)
+    usual = min(noise.deviation, max(2 * away[len(away) // 2], least))
+    return [each for each in logs if abs(each - middle) <= JUMP * usual]
+
+
+def single_points(
+    logs: Sequence[float], segments: Sequence[steps.Segment], weights: Array
+) -> tuple[float, int, int]:
+    """The standard deviation of single points, with these weights, about the levels of their
+    segments, of all of which the level is known, its degrees of freedom, and of how many points it
+    is. One point in ten, at least one, does not count where it is an outlier: at 5 % for all points
+    together, by Student's t of the others."""
+    both = zip(_residuals(logs, segments), weights, strict=True)
+    squares = sorted(weight * residual**2 for residual, weight in both)
+    number, lost = len(squares), len(segments)
+    z = factor_of_all(number)
+    for out in range(max(1, number // 10), -1, -1):
+        degrees = number - lost - out
+        variance = sum(squares[: number - out]) / degrees
+        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
+            break
+    return max(sqrt(variance), LEAST_NOISE), degrees, number - out
