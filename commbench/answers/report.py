@@ -249,7 +249,8 @@ def journals_section(files: Mapping[str, Path]) -> doc.Section:
         why = why_unreadable(path, MOST_READ_BYTES)
         content = b"" if why else gzip.compress(path.read_bytes(), mtime=0)
         if why or len(content) > room:
-            left_out.append(f"{path} ({why or f'{format_about(len(content))} compressed'})")
+            size = f"{format_about(len(content))} compressed, too large for this report"
+            left_out.append(f"{path} ({why or size})")
             continue
         room -= len(content)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
@@ -257,7 +258,7 @@ def journals_section(files: Mapping[str, Path]) -> doc.Section:
         blocks.append(doc.Download(f"{stem}-{path.name}.gz", text, content))
     if left_out:
         listed = list_some(left_out, MOST_LEFT_OUT)
-        blocks.append(doc.Text(f"Too large for this report, or not readable: {listed}."))
+        blocks.append(doc.Text(f"Left out: {listed}."))
     return doc.Section("Recorded data", blocks)
 
 

@@ -189,7 +189,9 @@ def _numbers(option: str, text: str | None, example: str) -> list[int | None]:
         return [None]
     texts = [part.strip() for part in text.split(",")]
     are_numbers = all(part.isascii() and part.isdigit() for part in texts)
-    if not are_numbers or (option == "--ranks" and 0 in map(int, texts)):
+    if are_numbers and option == "--ranks" and 0 in map(int, texts):
+        raise value_error(option, "is 0", f"write {option} {example}")
+    if not are_numbers:
         raise value_error(option, f"{text!r} is no list of numbers", f"write {option} {example}")
     return list(dict.fromkeys(map(int, texts)))
 

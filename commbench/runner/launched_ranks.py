@@ -71,6 +71,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 then = f"{resume} continues the run."
                 if CALL_RAISED.search(error.message):
                     then = "Mend the call, and start a new run: --resume needs the same code."
+                elif planned.plan.own_calls and isinstance(error, errors.RankError):
+                    then = f"If the call is to blame, start a new run after you mended it; {then}"
                 listener.status(f"What was measured is kept in {folder}. {then}")
         if error is caught:
             raise
@@ -238,6 +240,9 @@ def progress_text(progress: RunProgress) -> str:
     launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
     count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
     begun = [m for m in progress.run.measurements if m.batches]
+    if len(progress.finished) == len(plan.cases()) and plan.launches > 1:
+        count = f"{progress.launch + 1} of {plan.launches} launches"
+        return f"resuming {progress.run.path}: {count} are finished"
     more = sum(m.case.index not in progress.finished for m in begun)
     samples = f", {more} others have samples" if more else ""
     return f"resuming {progress.run.path}: {count} are finished{samples}"

@@ -26,7 +26,7 @@ from commbench.views.formats import fields_of
 WIDEST = 4.0
 """A ratio whose interval has ends that differ by more says too little to pass."""
 OVERLAP = "the interval reaches over the tolerance"
-HOST = "the host itself differs; without that {}"
+HOST = "the host itself differs; without that it would be {}"
 """Why what the same host would decide is undecided."""
 APART = "the runs differ, but they did not run in turns"
 """Why two runs on CPUs are undecided: see turns.SURE_TURNS."""

@@ -27,6 +27,8 @@ NEXT = {
 """What to do next after a verdict that no mistake explains."""
 _POSSIBLE = (expectation.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
+_LIKE_RING = 1.15
+"""A low bandwidth may be that of a ring that reaches so many times as much, or as little."""
 _NEAR = 1.05
 """Up to so much above a figure without NVLS, NVLS may be off."""
 _CURVES = "published curves"
@@ -126,6 +128,17 @@ def _plausible_sentence(found: expectation.Expectation, busbw: float) -> str:
     return f"plausible, but {text}{': is NVLS on?' if is_off else '.'}"
 
 
+def _near_a_ring(found: expectation.Expectation, busbw: float) -> str:
+    """That a low bandwidth is that of a ring, of any size, where others reached more with NVLS."""
+    figures = [figure.published for figure in found.figures]
+    rings = [one.busbw_bytes_per_s for one in figures if one.how == "ring"]
+    near = min(rings, key=lambda ring: abs(busbw - ring), default=0.0)
+    is_near = near and max(near / busbw, busbw / near) <= _LIKE_RING
+    if not (is_near and any(one.how in _NVLS for one in figures)):
+        return ""
+    return f" A ring reaches {gbps(near)} GB/s: is NVLS on?"
+
+
 def judgement_text(judgement: expectation.Judgement) -> str:
     """Whether the bandwidth is plausible, with the figures that decide it, in sentences."""
     found, busbw, verdict, mistakes = judgement
@@ -135,7 +148,7 @@ def judgement_text(judgement: expectation.Judgement) -> str:
         said = _plausible_sentence(found, busbw)
     elif verdict == expectation.LOW:
         least = f"from {gbps(found.low_bytes_per_s or 0.0)} GB/s on it would be plausible"
-        said = f"low: {_against(found, 0, busbw)}; {least}."
+        said = f"low: {_against(found, 0, busbw)}; {least}.{_near_a_ring(found, busbw)}"
     elif verdict == expectation.IMPOSSIBLE and found.bound:
         said = f"impossible: {possible} ({found.bound.link}); {others}."
     for one in mistakes[:_MOST_MISTAKES]:

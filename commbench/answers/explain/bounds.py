@@ -12,7 +12,7 @@ UNDECIDED = "undecided"
 FEWER_BYTES = "fewer bytes or a faster path help"
 HELPS = {
     LATENCY: ("fewer and larger calls help", "fewer calls help"),
-    BANDWIDTH: (f"only {FEWER_BYTES}", FEWER_BYTES),
+    BANDWIDTH: (f"{FEWER_BYTES} most", FEWER_BYTES),
     BOTH: ("larger calls and fewer bytes both help", "fewer bytes help"),
     PARTLY_LATENCY: (
         "fewer and larger calls help, perhaps also fewer bytes",

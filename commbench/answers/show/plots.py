@@ -27,6 +27,7 @@ from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
+from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import WRONG, Run
 from commbench.stats import Estimate, collect
 from commbench.units import GB, format_bytes, format_GBps
@@ -226,7 +227,8 @@ def _picture(
     operation. The title has no figure where ranks have waited for a core."""
     operations, is_split = curves.operations, curves.is_split
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
-    shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
+    named = [o for o in operations if not has_busbw or OPERATIONS[o].busbw_formula]
+    shown = join_words(named) if len(named) <= 3 else f"{len(named)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
     beside = (f" {curves.beside}" if curves.beside else "") + (f", {only}" if only else "")
     title = f"{'Bus bandwidth' if has_busbw else 'Time'} of {shown}{beside}"

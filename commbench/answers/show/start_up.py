@@ -116,7 +116,7 @@ def document(found: StartUps) -> Document:
         answer.append(f"{ranks}{beside}: {took}")
     shapes = find_shapes(make_rows(found.runs[-1]))
     ranks = format_count(headers[-1].plan.world_size, "rank")
-    surest = f" No other call of {ranks} surely differs more."
+    surest = f" The ratio is surely larger for no other call of {ranks}."
     if shapes and shapes[-1].verdict == UNDECIDED:
         surest = f" The other calls of {ranks} are undecided, too."
     several = len(found.calls) > 2 and bool(shapes)

@@ -398,13 +398,18 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     return [("", warning) for warning in run_notes.find_warnings(rows, under)]
 
 
+def _has_other_cases(result: SweepResult) -> bool:
+    """Whether settings differ in what makes a case: then their runs have no row in common."""
+    return bool(ranking.varied_fields(result.sweep.settings, [row.case for row in result.rows]))
+
+
 def _lines_to_paste(result: SweepResult) -> Iterator[Block]:
     """What measures the missing runs, and what exports the fastest settings."""
     resume = f"commbench sweep --resume {quote(str(result.path))}"
     if missing := result.missing_rounds:
         runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
         yield Code(f"{runs}. This measures them:", resume)
-    elif len(result.settings) == 2 and result.compared:
+    elif len(result.settings) == 2 and result.compared and not _has_other_cases(result):
         old, new = (quote(str(result.path / each.setting.slug)) for each in result.settings)
         lines = f"commbench compare {old} {new}\ncommbench check {new} --against {old}"
         yield Code("These compare both settings row by row, without and with a limit:", lines)

@@ -51,6 +51,7 @@ SLOWER_THAN_BEFORE = 10.0
 MOST_DUMPS = 20
 """Different dumps that are described."""
 STOPPED, STOPPED_ALL = "does not answer", "do not answer"
+STILL_IN = "still in a call that the others have left"
 IS_AT, ARE_AT = "is at ", "are at "
 """Symptoms that name a line of Python outside of torch."""
 MOST_NAMED = 10
@@ -88,7 +89,11 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
     least = min((heartbeats[rank].state.progress for rank in running), default=(0, 0, 0))
     behind = tuple(rank for rank in running if heartbeats[rank].state.progress == least)
     stacks = {rank: heartbeats[rank].stack for rank in behind}
-    busy = tuple(rank for rank in behind if stacks[rank] and not heartbeats[rank].is_in_torch)
+    inside = tuple(rank for rank in behind if heartbeats[rank].is_in_torch)
+    left = tuple(rank for rank in behind if heartbeats[rank].has_left)
+    if inside and left and len(inside) + len(left) == len(behind):
+        return inside, f"{'is' if len(inside) == 1 else 'are'} {STILL_IN}"
+    busy = tuple(rank for rank in behind if stacks[rank] and rank not in inside)
     if busy:
         call = stacks[busy[0]][-1].rpartition("/")[2]
         return busy, f"{IS_AT if len(busy) == 1 else ARE_AT}{call}"
@@ -119,9 +124,11 @@ def make_hang_error(
     is_line = symptom.startswith((IS_AT, ARE_AT))
     network = "check first the host and the link of the rank that is named first"
     look = "look at this line first" if is_line else network
+    if not is_line and any(case.call for case in cases):
+        look = f"do all ranks make the same calls? If so, {network}"
     hint = (
-        f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
-        f"long as in its check; {look}"
+        f"an operation may take --timeout ({timeout_s:g} s), and in addition "
+        f"{SLOWER_THAN_CHECKED:g} times as long as in its check; {look}"
     )
     if symptom in (STOPPED, STOPPED_ALL):
         hint += realtime_hint(cpu_mode)

@@ -65,6 +65,11 @@ class Heartbeat(NamedTuple):
         return bool(self.stack) and "/torch/" in self.stack[-1]
 
     @property
+    def has_left(self) -> bool:
+        """Whether it is behind its call, and waits for what others say of theirs."""
+        return bool(self.stack) and "/commbench/worker/communicator.py" in self.stack[-1]
+
+    @property
     def is_silent(self) -> bool:
         """Whether its watchdog has stopped."""
         return self.missed >= MISSED_BEATS

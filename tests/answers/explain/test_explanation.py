@@ -154,7 +154,7 @@ def test_what_bounds_a_call_is_less_sure_where_the_times_scatter() -> None:
          "the size takes 2.6 (1.8 … 3.6) times as long"),
         (BOTH, None, (2.1, 1.9, 2.3), "fewer bytes help; larger calls may not help: it takes 2.10 "
          "(1.90 … 2.30) times as long as half the size"),
-        (BANDWIDTH, (2.0, 1.9, 2.1), None, "only fewer bytes or a faster path help"),
+        (BANDWIDTH, (2.0, 1.9, 2.1), None, "fewer bytes or a faster path help most"),
         (LATENCY_BOUND, (1.2, 1.1, 1.3), None, "fewer and larger calls help"),
     ],
 )  # fmt: skip

@@ -527,7 +527,7 @@ def test_the_surest_of_several_kinds_is_said() -> None:
     ("noisy", "call", "end"),
     [
         ((0.05, 0.24, 0.1), "all_reduce", "The other calls of 2 ranks are undecided, too."),
-        ((0.005,) * 3, "all_gather", "No other call of 2 ranks surely differs more."),
+        ((0.005,) * 3, "all_gather", "The ratio is surely larger for no other call of 2 ranks."),
     ],
 )
 def test_the_first_call_that_is_told_of_is_the_surest(
