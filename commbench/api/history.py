@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
@@ -206,9 +206,11 @@ def as_baseline(
     with open_history(db) as history:
         if node and history and not history.runs(node):
             raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
-        judged = [row for row in run.rows if any(rule.covers(row) for rule in rules)]
-        shown = run._replace(rows=judged)
-        baseline, notes = find_baseline(history, shown, node or "", Path(db or HISTORY))
+
+        def covers(case: Any) -> bool:
+            return any(rule.covers(case) for rule in rules)
+
+        baseline, notes = find_baseline(history, run, node or "", Path(db or HISTORY), covers)
     return [
         rule._replace(remarks=tuple(notes)) if rule.limit.needs_baseline else rule for rule in rules
     ], baseline

@@ -12,6 +12,7 @@ from shlex import quote
 from commbench import stats
 from commbench.analysis.clearer import clearer
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
+from commbench.analysis.environment import NOT_SET
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.check import gate as judging
@@ -183,7 +184,12 @@ def _texts(
         cause = "Then measure again without what differs: that shows whether it is the cause."
     judged = [case] if case else [row.case for row in gate.run.rows]
     is_own = any(each.call for each in judged)
-    varied = "call=OLD/FILE.py:NAME,NEW/FILE.py:NAME" if is_own else "python=OLD,NEW"
+    varied = f"--vary {'call=OLD/FILE.py:NAME,NEW/FILE.py:NAME' if is_own else 'python=OLD,NEW'}"
+    likely = [d for d in (gate.comparison.differences if gate.comparison else ()) if d.is_likely]
+    if len(likely) == 1 and likely[0].name.isupper():  # a variable
+        name, *values = likely[0]
+        values = ["-" if value == NOT_SET else value for value in values]
+        varied = f"--env {quote(f'{name}={values[0]},{values[1]}')}"
     blanks = {
         "clearer": again, "passing": passing, "base": base, "run": run,
         "waited": waited_hint(each.header for each in gate.runs if not each.history)

@@ -91,14 +91,14 @@ def _slow_by_chance(gate: GateResult) -> Iterator[str]:
     if slow:
         most = max(slow.values(), key=lambda level: level.slow_run_ratio or 0.0)
         text = slow_run_text(most, "up to " * (len(slow) > 1))
-        yield f"{text}: the intervals of {_names(gate, slow)} allow for that."
+        yield f"{text}: so the intervals of {_names(gate, slow)} are wider."
 
 
 def slow_run_text(level: Level, up_to: str = "") -> str:
-    """Which run was slow by chance: `Run 5 took 1.4 times as long as usual, and a later one did
-    not`; empty where none was."""
+    """Which run was slow by chance: `Run 5 took 1.4 times as long as the others of its level, and a
+    later one did not`; empty where none was."""
     times = level.slow_run_ratio and f"{up_to}{cells.ratio_text(level.slow_run_ratio)}"
-    run = f"Run {level.slowest_run} took {times} times as long as usual"
+    run = f"Run {level.slowest_run} took {times} times as long as the others of its level"
     return f"{run}, and a later one did not" if times else ""
 
 

@@ -7,12 +7,12 @@ or until someone accepts a later one: `commbench history accept RUN` begins a ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from math import exp, log, sqrt
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from commbench.analysis.environment import compare_recorded, recorded_of
@@ -24,6 +24,7 @@ from commbench.answers.history import history as trends
 from commbench.answers.history import records
 from commbench.answers.history.causes import usual_of
 from commbench.answers.history.cuts import FEWEST, SHORTEST
+from commbench.answers.history.fitted import alpha_of_each, fit_series
 from commbench.answers.history.history import Change
 from commbench.answers.history.level import Level, find_level
 from commbench.answers.history.noise import JUMP
@@ -47,12 +48,17 @@ WAITED_TOO = "their ranks waited for a core"
 
 
 def find_baseline(
-    history: History | None, run: LoadedRun, node: str = "", path: Path = HISTORY
+    history: History | None,
+    run: LoadedRun,
+    node: str = "",
+    path: Path = HISTORY,
+    covers: Callable[[Any], bool] = bool,
 ) -> tuple[LoadedRun, list[str]]:
     """The usual level of each row of a run in the runs of the same system that started before it,
     as a run whose intervals are those of the time of this run; and what the history lacks, or which
     runs are slower. It has no row for a case with fewer than FEWEST runs. Without a history at
-    `path` it is None."""
+    `path` it is None. Of the run, the rows count that a rule `covers`."""
+    whole, run = run, run._replace(rows=[row for row in run.rows if covers(row)])
     if not run.rows:  # it was cut off before its first row, which fails a check
         name, lacks = f"history of {node or 'this host'}", OfHistory("this run has no row")
         return LoadedRun(name, path, run.columns, [], history=lacks), []
@@ -67,7 +73,7 @@ def find_baseline(
     slower: list[SlowerRow] = []
     of_calls: dict[str, list[HistoryRun]] = {}
     few: list[Series] = []
-    alpha = trends.alpha_of_each(sum(point.counts for point in each.points) for each in series)
+    alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
     for each in series:
         points, key = [point for point in each.points if point.counts], each.case.key()
         accepted = sum(point.run.placed < begin for point in points)
@@ -89,7 +95,7 @@ def find_baseline(
             is_slow |= own is None or own.value > level.time * sqrt(row.times)
     notes = []
     if is_slow:
-        changes = trends.find_changes(trends.fit_series(series), environments)
+        changes = trends.find_changes(fit_series(series), environments)
         notes.append(_slower_note(slower, [row.case for row in run.rows], path, changes))
     own = str(run.path.absolute())
     if any(point.run.path == own for each in series for point in each.points):
@@ -100,7 +106,7 @@ def find_baseline(
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
     if history:
-        notes += _other_rows(history, run, system, cases, series)
+        notes += _other_rows(history, whole, system, covers, series)
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
@@ -126,17 +132,18 @@ def find_baseline(
 
 
 def _other_rows(
-    history: History, run: LoadedRun, system: System, cases: Collection[Any],
+    history: History, run: LoadedRun, system: System, covers: Callable[[Any], bool],
     series: Sequence[Series],
 ) -> Iterator[str]:  # fmt: skip
-    """Which rows the last one of the earlier runs has and this run lacks; without an earlier run,
-    which other system the history has runs of."""
+    """Which rows that a rule covers the last one of the earlier runs has and this run lacks;
+    without an earlier run, which other system the history has runs of."""
     earlier = [each.points[-1].run for each in series if each.points]
     if not earlier:
         yield from records.other_systems(history.runs(system.node), system)
         return
     last = max(earlier, key=attrgetter("placed", "id"))
-    others = history.series(lambda s, c: s == system and c.key() not in cases)
+    own = {row.case.key() for row in run.rows}
+    others = history.series(lambda s, c: s == system and c.key() not in own and covers(c))
     lacks = [each.case for each in others if any(point.run == last for point in each.points)]
     if lacks:
         every = [*lacks, *(row.case for row in run.rows)]
@@ -153,7 +160,7 @@ class SlowerRow(NamedTuple):
     later: Sequence[Point]
     """These runs."""
     times: float
-    """How many times as long they took; the geometric mean."""
+    """How many times as long they took; the median."""
     after: HistoryRun
     """The first run after the level, which others may precede that are slower now."""
 
@@ -165,8 +172,8 @@ def find_slower_row(case: Case, points: Sequence[Point], level: Level) -> Slower
     newest = sorted(point.time.value for point in later[-SHORTEST:])
     if not later or min(median(newest), later[-1].time.value) <= level.slow_s:
         return None
-    mean = geometric_mean(point.time.value for point in later)
-    return SlowerRow(case, later, mean / level.time, points[level.after].run)
+    usual = median(sorted(point.time.value for point in later))
+    return SlowerRow(case, later, usual / level.time, points[level.after].run)
 
 
 def _mostly(runs: Iterable[HistoryRun], rows: int) -> list[HistoryRun]:

@@ -16,11 +16,10 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.baseline import TURN_S, find_slower_row
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.cuts import FEWEST, SHORTEST
+from commbench.answers.history.fitted import FittedSeries, alpha_of_each
 from commbench.answers.history.history import (
     Change,
-    FittedSeries,
     Trend,
-    alpha_of_each,
     causes_text,
 )
 from commbench.answers.history.level import find_level

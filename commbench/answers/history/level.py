@@ -10,10 +10,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from commbench.analysis.statistics import Z, median
-from commbench.answers.history import history as trends
 from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.history import TOLERANCE
+from commbench.answers.history.fitted import TOLERANCE, fit_with_return
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, Noise, estimate_noise
 from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.stats import Array, Estimate, factor_of_all, np, student_quantile
@@ -100,7 +99,7 @@ def find_level(
     """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others, or as fast as before a slowdown again."""
-    fit, back = trends.fit_with_return(times, alpha, TOLERANCE, accepted)
+    fit, back = fit_with_return(times, alpha, TOLERANCE, accepted)
     if back:
         return find_level(times[:-back], new, accepted, alpha)
     logs = [log(each.value) for each in times]

@@ -8,7 +8,8 @@ from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import short_titles
-from commbench.answers.history.history import FittedSeries, Trend
+from commbench.answers.history.fitted import FittedSeries
+from commbench.answers.history.history import Trend
 from commbench.answers.history.records import HistoryRun, short_form
 from commbench.stats import collect
 from commbench.units import format_bytes, format_time

@@ -22,6 +22,8 @@ MOST_HIDDEN = 4
 """Steps within a segment for which _alternate looks."""
 MOST_SEARCHED = 100
 """Points of a segment in which it looks: with more, the noise is known well."""
+FAR = 3.0
+"""Points more deviations away are moved to there, as outliers."""
 _NORMAL = NormalDist()
 
 
@@ -99,12 +101,22 @@ def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array, by: Estima
     return any(part.sum() < SHORTEST for part in alike)
 
 
+def _without_outliers(values: Array, is_slow: Array) -> Array:
+    """The values, each at most FAR deviations from the median of those that are as slow; these are
+    estimated by the median distance, which a few outliers do not change."""
+    middle = np.where(is_slow, np.median(values[is_slow]), np.median(values[~is_slow]))
+    rest = values - middle
+    usual = float(np.median(np.abs(rest))) / _NORMAL.inv_cdf(0.75)
+    far = FAR * max(usual * (1 + 5 / len(values)), LEAST_NOISE)
+    return np.asarray(middle + np.clip(rest, -far, far))
+
+
 def _slower(
     values: Array, weights: Array, is_slow: Array, alpha: float, *, is_correlated: bool
 ) -> Estimate | None:
     """By how much some points are slower than the others; None where that may be chance: Student's
     t of two samples. The autocorrelation about the two means may count."""
-    number, parts = len(values), (is_slow, ~is_slow)
+    values, number, parts = _without_outliers(values, is_slow), len(values), (is_slow, ~is_slow)
     slow, other = (float(np.average(values[part], weights=weights[part])) for part in parts)
     rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
     squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)
