@@ -56,6 +56,16 @@ def test_levels_by_turns_are_found_in_a_short_history(runs: tuple[int, ...]) -> 
     assert by_turns(runs, 0.03, 1.5, 40) >= 0.95
 
 
+def test_outliers_do_not_hide_a_slowdown() -> None:
+    """Times of a real history: runs 3, 4 and 17 are outliers, and runs 15 to 20 are slower."""
+    times = (
+        170, 139, 337, 285, 139, 163, 133, 144, 136, 136, 142, 146, 139, 142, 464, 486, 916, 421,
+        414, 473, 127, 173, 165, 135, 140, 155, 144, 129,
+    )  # fmt: skip
+    fit = find_steps([Estimate(each * 1e-6) for each in times], ALPHA / 3)
+    assert [step.at for step in fit.steps] == [14, 20]
+
+
 def test_a_step_of_5_percent_is_found_when_enough_points_have_followed() -> None:
     assert share_found(ours, 100, 100) >= 0.9
     assert share_found(ours, 170, 60) >= 0.8
