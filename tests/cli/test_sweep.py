@@ -175,7 +175,10 @@ def test_a_complete_sweep_gets_more_rounds_and_a_plot(
     for mode in ("quiet", "plain"):
         assert (tmp_path / "swept" / f"cpu-mode={mode}" / "round-3" / "run.jsonl").exists()
     fewer = commbench("sweep", "--resume", "swept", "--rounds", "2")
-    assert (fewer.code, fewer.err.splitlines()[0]) == (2, "error: --rounds is 2")
+    assert (fewer.code, fewer.err.splitlines()[0]) == (
+        2,
+        "error: --rounds is 2, but swept has 3 rounds already",
+    )
     plotted = commbench("plot", "swept", "-o", "pictures")
     assert plotted.code == 0, plotted.err
     pictures = [path.read_bytes()[:4] for path in (tmp_path / "pictures").glob("*.png")]

@@ -67,7 +67,7 @@ def test_a_journal_too_large_for_the_page_is_left_out_and_named(tmp_path: Path) 
     page = checked(commbench.report(folder))
     assert [a for a in page.named("a") if "download" in a] == []
     assert any(
-        "Too large for this report" in text and "run.jsonl" in text for text in page.texts["p"]
+        "too large for this report" in text and "run.jsonl" in text for text in page.texts["p"]
     )
 
 
