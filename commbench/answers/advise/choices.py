@@ -22,6 +22,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.answers.advise.versions import name_values, shorten
 from commbench.answers.compare.ratio import waited_sides
 from commbench.answers.sweep import ranking, result
+from commbench.answers.sweep.ranges import SizeRange, make_ranges, pool_settings
 from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import PYTHON, UNSET, Setting, short_names
@@ -285,7 +286,7 @@ def _decide(
 ) -> ChoiceAdvice:
     comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[RangeAdvice] = []
-    for found in ranking.make_ranges(points, ranking.pool_settings(points, tolerance), default):
+    for found in make_ranges(points, pool_settings(points, tolerance), default):
         each = _decide_range(default, found, comparisons, tolerance)
         last = ranges[-1] if ranges else None
         if last and last.verdict == each.verdict == KEEP:
@@ -300,9 +301,9 @@ def _decide(
 
 
 def _decide_range(
-    default: Setting, found: ranking.SizeRange, comparisons: int, tolerance: float
+    default: Setting, found: SizeRange, comparisons: int, tolerance: float
 ) -> RangeAdvice:
-    """What is best for sizes that `ranking.make_ranges` joined. A change is recommended only if the
+    """What is best for sizes that `make_ranges` joined. A change is recommended only if the
     gain over all these sizes is above the tolerance with a probability that holds for all
     `comparisons` of this kind together (Bonferroni)."""
     points = found.points

@@ -79,7 +79,7 @@ def _allowed(change: ratio.HostChange) -> str:
         allow = f"allow for {change.allowed:.2f} times at most"
         allow = allow if followed > log(1.005) else "do not allow for it"
         return f"calls hardly followed, so intervals {allow}"
-    return f"intervals allow for it{_MOST_AT.get(change.part, '')}"
+    return f"so intervals are wider{_MOST_AT.get(change.part, '')}"
 
 
 def _word(found: Comparison) -> str:
@@ -106,7 +106,7 @@ def _longer_waits(
         cause = "the smaller number of cores" if "fewer" in found.setting else cause
         yield (
             f"Where {b} is slower, its ranks waited for a core {parts[1]} of the time, those of "
-            f"{a} {parts[0]}: {cause} may be the cause. Intervals allow for it."
+            f"{a} {parts[0]}: {cause} may be the cause. So intervals are wider."
         )
 
 

@@ -4,34 +4,36 @@ them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
 from commbench.analysis.clearer import FEW_LAUNCHES
-from commbench.analysis.diagnostics import WAITED, waited_answer
-from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
-from commbench.answers.compare.causes import MOST_LAUNCHES, of_most, waited_at
+from commbench.answers.compare.causes import MOST_LAUNCHES
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
-from commbench.answers.compare.host import left_out_text
 from commbench.answers.show import run_notes
-from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.sweep import ranking
+from commbench.answers.sweep.ranges import judge_point
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
+from commbench.answers.sweep.sentences import (
+    MOST_NAMED,
+    answers,
+    before_all,
+    bits_sentences,
+    short_kinds,
+)
 from commbench.answers.sweep.settings import make_axes, shown_value
-from commbench.output.text import join_words, list_some, span
-from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED, Estimate, collect
-from commbench.units import format_bytes, format_count
+from commbench.output.text import list_some
+from commbench.stats import SLOWER, UNDECIDED, Estimate, collect
+from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table
 from commbench.views.formats import View
 
-MOST_NAMED, MOST_GROUPS = 3, 3
-"""Settings, or ranges of sizes, and groups of sizes in a sentence."""
 MOST_ROWS = 24
 """Rows of times in a terminal."""
 MOST_COMPARED = 3
@@ -46,9 +48,6 @@ _BEST = (ranking.FASTEST, ranking.SHORTEST, "")
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {
-    FASTER: "{} is the fastest", SAME: "{} are equally fast", UNDECIDED: "undecided between {}",
-}  # fmt: skip
 
 
 def document(result: SweepResult) -> Document:
@@ -57,7 +56,7 @@ def document(result: SweepResult) -> Document:
     if len(answer) > MOST_SENTENCES and result.ranks:
         best = result.names[result.ranks[0].setting]
         text = f"Over all {len(answer)} kinds of calls, {best} has the shortest times on average."
-        answer, items = [*_before_all(result), text], answer
+        answer, items = [*before_all(result), text], answer
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
@@ -84,7 +83,7 @@ def document(result: SweepResult) -> Document:
 def _by_chance(result: SweepResult) -> Iterator[str]:
     """How many rows are slower by themselves, although the answer does not count that."""
     known = {
-        (point.kind, point.size_bytes): ranking.judge_point(point, result.pooled)[1]
+        (point.kind, point.size_bytes): judge_point(point, result.pooled)[1]
         for point in result.compared
     }
     rows = [
@@ -133,150 +132,6 @@ def _pictures(result: SweepResult) -> Sequence[Any]:
     from commbench.answers.sweep.plot import sweep_pictures
 
     return sweep_pictures(result)[:MOST_DRAWN]
-
-
-# The answer.
-
-
-def answers(result: SweepResult) -> list[str]:
-    """The sentences about what decides: the steps of a workload as the program makes them, and the
-    variants that are faster; else all kinds of cases."""
-    judged = ranking.steps_as_made(result.points) or result.points
-    variants = [
-        f"With {variant.replace(':', ' ')} under {result.names[setting]} the step {step} takes "
-        f"{cells.ratio_with_interval_text(ratio)} times as long as with its own calls."
-        for step, setting, variant, ratio in result.faster_variants
-    ]
-    sentences = range_sentences(result, {point.kind for point in judged})
-    whose = [f"under {result.names[each.setting]}" for each in result.settings]
-    left_out = left_out_text(result.left_out, whose, "round")
-    told = [*sentences, *variants, *left_out, *_rounds_that_waited(result)]
-    return [*_before_all(result), *(told or ["Nothing was timed."])]
-
-
-def _before_all(result: SweepResult) -> list[str]:
-    """That rounds are missing of settings that did not fail; that ranks waited for a core."""
-    done = [each.rounds for each in result.settings if not each.failure] or [result.sweep.rounds]
-    partial = f"This is partial: {span(str, done)} of {format_count(result.sweep.rounds, 'round')}."
-    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(_rows(result))]
-
-
-def _rows(result: SweepResult) -> list[ResultRow]:
-    """The rows of all settings."""
-    return [row for each in result.settings for row in each.rows]
-
-
-def _rounds_that_waited(result: SweepResult) -> list[str]:
-    """In which rounds ranks waited for a core, in half of the rows or more, which explains why
-    rounds differ; beside some rounds of one setting also all rounds of another one."""
-    rows = collect((row.setting, row) for row in result.rows)
-    found = {each: of_most([row.waited_rounds for row in own]) for each, own in rows.items()}
-    if any(found.values()):
-        every = [*range(1, result.sweep.rounds + 1)]
-        found |= {each: every for each, own in rows.items() if all(row.waited for row in own)}
-    names = {f"under {result.names[each]}": rounds for each, rounds in found.items()}
-    return waited_at("round", names, "rounds")
-
-
-def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
-    """Which setting is the fastest at which sizes: a sentence for each of these kinds of cases."""
-    found = []
-    for kind, title in _short_kinds(result).items():
-        ranges = [each for each in result.ranges if each.kind == kind]
-        if kind in kinds:
-            alone = f"{title}: nothing to compare: {_why_alone(result, kind)}."
-            found.append(_sentence(result, title, ranges) if ranges else alone)
-    return found
-
-
-def bits_sentences(result: SweepResult) -> list[str]:
-    """How the bits of the results differ between settings, at the largest size of each kind."""
-    titles, found = _short_kinds(result), []
-    ascending = sorted(result.points, key=attrgetter("size_bytes"))
-    largest = {point.kind: point for point in ascending}
-    for kind, point in largest.items():
-        rows = {result.names[row.setting]: row.row.measurement for row in point.rows if row}
-        found.append(ways_sentence(f"{titles[kind]} {format_bytes(point.size_bytes)}", rows))
-    return [*filter(None, found)]
-
-
-def _why_alone(result: SweepResult, kind: str) -> str:
-    """Why no case of a kind has a time under two settings."""
-    points = [point for point in result.points if point.kind == kind]
-    timed = dict.fromkeys(result.names[each.setting] for p in points for each in p.by_time)
-    if len(timed) > 1:
-        return "its calls differ"
-    return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
-
-
-def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRange]) -> str:
-    """What is known at the sizes of one kind, those with the same findings together, the most
-    important first: `all_reduce 64K: plain is the fastest, ...; 4K and 1M: undecided.`"""
-    alike = collect(((e.verdict, e.verdict != UNDECIDED and frozenset(e.best)), e) for e in ranges)
-    groups = [*alike.values()]
-    groups.sort(key=lambda same: (same[0].verdict == UNDECIDED, -sum(len(r.points) for r in same)))
-    shown, others = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
-    shown.sort(key=lambda same: (same[0].verdict == UNDECIDED, same[0].low_bytes))
-    texts = [
-        f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}{_why(result, same)}"
-        for same in shown
-    ]
-    more = sum(len(each.points) for same in others for each in same)
-    texts += [format_count(more, "more size")] * (more > 0)
-    return f"{title} {'; '.join(texts)}.".replace(" :", ":")
-
-
-def _why(result: SweepResult, ranges: Sequence[ranking.SizeRange]) -> str:
-    """Why it is undecided which setting is the fastest, where ranks waited for a core."""
-    every = [each for found in ranges for point in found.points for each in point.by_time]
-    names = dict.fromkeys(result.names[each.setting] for each in every if each.waited)
-    is_told = ranges[0].verdict == UNDECIDED and any(each.reason for each in every)
-    return f" ({WAITED} under {list_some([*names], MOST_NAMED)})" * is_told
-
-
-def _sizes(ranges: Sequence[ranking.SizeRange]) -> str:
-    """The sizes of some ranges: `4K and 64K-1M`; empty for calls without data."""
-    texts = [format_range(each.low_bytes, each.high_bytes) for each in ranges]
-    number = sum(len(each.points) for each in ranges)
-    return join_words(texts) if len(texts) <= MOST_NAMED else format_count(number, "size")
-
-
-def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: bool) -> str:
-    """What is known at some sizes, and how much longer the next setting takes."""
-    write = cells.ratio_with_interval_text
-    verdict, best = ranges[0].verdict, {setting for each in ranges for setting in each.best}
-    points = [point for each in ranges for point in each.points]
-    ranked = [rank.setting for rank in ranking.rank_settings(points)]
-    slower = [setting for setting in ranked if setting not in best]
-    names = [result.names[setting] for setting in ranked if setting in best]
-    if more := names[MOST_NAMED:]:
-        names[MOST_NAMED:] = [f"{len(more)} more"]
-    text = _WORDS[verdict].format(join_words(names))
-    if verdict == UNDECIDED and not is_only:
-        return text if slower else UNDECIDED
-    pooled = ranking.pool_settings(points, result.sweep.tolerance)
-    if verdict == UNDECIDED and not slower:
-        widest = max(pooled, key=lambda each: each.pooled.ratio)
-        a, b = (result.names[each] for each in (widest.against, widest.setting))
-        if cells.is_too_noisy(widest.pooled.ratio):
-            return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE} (shortest: {a})"
-        return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
-    for some in filter(None, (slower[:1], slower[1:])):
-        if own := [each.pooled for each in pooled if each.setting in some]:
-            who = result.names[some[0]] if len(some) == 1 else "the others"
-            verb, end = (" takes", " as long") if some == slower[:1] else ("", "")
-            times = f"{span(write, [each.ratio for each in own])} times{end}"
-            if len(some) == 1 < len(own) <= MOST_NAMED:
-                at = [f"{write(e.ratio)} times at {format_range(*e[1:3])}" for e in own]
-                times = join_words(at).replace(" times", f" times{end}", 1)
-            text += f", {who}{verb} {times}"
-    return text
-
-
-def _short_kinds(result: SweepResult) -> dict[str, str]:
-    """A short title of each kind of case."""
-    cases = {point.kind: point.case for point in result.points}
-    return short_titles(cases, ranking.varied_fields(result.sweep.settings, cases.values()))
 
 
 # The times.
@@ -341,7 +196,7 @@ def _selected(row: ranking.SettingTime | None) -> str:
 
 def _ranges(result: SweepResult) -> Table:
     """Each setting and the one with the shortest times, for ranges of sizes."""
-    names, titles = result.names, _short_kinds(result)
+    names, titles = result.names, short_kinds(result)
     order = [*titles]
     sizes = Counter(point.kind for point in result.compared)  # one is in the table of times
     rows = [row for row in result.pooled if sizes[row.pooled.kind] > 1]

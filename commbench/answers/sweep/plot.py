@@ -12,8 +12,9 @@ from math import log
 from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
 from commbench.answers.sweep import ranking
-from commbench.answers.sweep.document import MOST_NAMED, range_sentences
+from commbench.answers.sweep.ranges import compare_two
 from commbench.answers.sweep.result import SweepResult
+from commbench.answers.sweep.sentences import MOST_NAMED, range_sentences
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
 from commbench.output.text import list_some
 from commbench.stats import SLOWER, UNDECIDED, collect, spread_evenly
@@ -143,7 +144,7 @@ def _sides(
     for setting in settings:
         own = [(p.size_bytes, e) for p in sized for e in p.by_time if e.setting == setting]
         times = [(size, each.time) for size, each in own]
-        rows = ranking.compare_two(sized, first, setting, result.sweep.tolerance)
+        rows = compare_two(sized, first, setting, result.sweep.tolerance)
         ratios = [(r.a.size_bytes, r.ratio) for r in rows if r.ratio and setting != first]
         waited = {size for size, each in own if _is_void(each)}
         yield Side(result.names[setting], times, ratios, waited)

@@ -15,6 +15,14 @@ from commbench.analysis.nccl_log import TunerRange, is_symmetric, tuner_lines
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.host import LeftOut, find_left_out, without
 from commbench.answers.sweep import ranking, runner
+from commbench.answers.sweep.ranges import (
+    PooledSetting,
+    SizeRange,
+    judge_point,
+    make_ranges,
+    pool_settings,
+    pool_two,
+)
 from commbench.answers.sweep.settings import Setting, short_names
 from commbench.errors import RecordsError, UnavailableError, WrongResultError
 from commbench.results.files import write_new
@@ -94,7 +102,7 @@ class SweepResult(Result, view="answers.sweep.document"):
         and its range of sizes."""
         found = []
         for point in self.compared:
-            verdict, best = ranking.judge_point(point, self.pooled)
+            verdict, best = judge_point(point, self.pooled)
             names = tuple(setting.name for setting in best)
             is_open = verdict == stats.UNDECIDED
             settings = (None, (), names) if is_open else (names[0], names[1:], ())
@@ -112,14 +120,14 @@ class SweepResult(Result, view="answers.sweep.document"):
         return sum(self.sweep.rounds - each.rounds for each in self.settings)
 
     @cached_property
-    def pooled(self) -> tuple[ranking.PooledSetting, ...]:
+    def pooled(self) -> tuple[PooledSetting, ...]:
         """Each setting against the one with the shortest times, for ranges of sizes."""
-        return ranking.pool_settings(self.points, self.sweep.tolerance)
+        return pool_settings(self.points, self.sweep.tolerance)
 
     @cached_property
-    def ranges(self) -> tuple[ranking.SizeRange, ...]:
+    def ranges(self) -> tuple[SizeRange, ...]:
         """Which settings are the fastest at which sizes, of each kind of case."""
-        return ranking.make_ranges(self.points, self.pooled)
+        return make_ranges(self.points, self.pooled)
 
     @property
     def ranks(self) -> tuple[ranking.SettingRank, ...]:
@@ -226,9 +234,9 @@ def mean_ratio(
     points: Sequence[ranking.SweepPoint], a: Setting, b: Setting, tolerance: float
 ) -> stats.Estimate | None:
     """The time under `b` over that under `a`, of points of one kind: stats.mean_ratio over the
-    sizes, of the ranges that `ranking.pool_two` pools, which have their launches in common. None
+    sizes, of the ranges that `pool_two` pools, which have their launches in common. None
     where none has both."""
-    pooled = ranking.pool_two(points, a, b, tolerance)
+    pooled = pool_two(points, a, b, tolerance)
     ratios = [each.ratio for each in pooled for _ in range(each.rows)]
     return stats.mean_ratio(ratios) if ratios else None
 

@@ -20,7 +20,7 @@ import commbench
 from commbench.analysis.nccl_log import SELECTIONS, TunerRange, selection_key, tuner_lines
 from commbench.analysis.rows import make_row
 from commbench.answers.sweep import runner
-from commbench.answers.sweep.document import VIEW, answers, document
+from commbench.answers.sweep.document import VIEW, document
 from commbench.answers.sweep.plot import sweep_pictures
 from commbench.answers.sweep.ranking import SettingTime, SweepPoint, rank_settings
 from commbench.answers.sweep.result import (
@@ -31,6 +31,7 @@ from commbench.answers.sweep.result import (
     make_tuner_ranges,
     require_correct,
 )
+from commbench.answers.sweep.sentences import answers
 from commbench.answers.sweep.settings import (
     Setting,
     make_settings,
