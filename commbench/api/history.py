@@ -99,7 +99,9 @@ def show(
     with History(db) as history:
         found = find_trend(history, chosen, within)
         if not found.series:
-            why = f"no row of {history.path} is chosen"
+            asked = {"operation": op, "size": size, "node": node}
+            given = ", ".join(f"{word} {value}" for word, value in asked.items() if value)
+            why = f"{history.path} has no row{f' of {given}' * bool(given)}"
             raise UsageError(why, _known(history, with_rows=bool(op or size)))
         return found
 

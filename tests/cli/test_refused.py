@@ -170,12 +170,12 @@ REFUSED = {
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "history"): """
-        show --op all_gather: no row of results/history.sqlite is chosen ~ operations: all_reduce;
-        show --size 3M: no row of results/history.sqlite is chosen ~ operations: all_reduce; sizes
+        show --op all_gather: results/history.sqlite has no row of operation all_gather ~ operations: all_reduce;
+        show --size 3M: results/history.sqlite has no row of size 3M ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit
         list --db=: --db is empty ~ leave out --db
-        show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
+        show --node node9: results/history.sqlite has no row of node node9 ~ its nodes: node1
         show --tolerance 300%: --tolerance '300%' is not below 100 %
         add untimed: |is incomplete ~ complete it first
         add mpi/inf.json: mpi/inf.json is incomplete: it has faults: result ~ a history takes whole
