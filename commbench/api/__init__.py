@@ -242,8 +242,8 @@ def check(
         rules, baseline = as_baseline(checked, rules, node, db)
     elif node is not None or db is not None:
         hint = "write --against history, or leave out --node and --db"
-        given = f", not to --against {against}" if against is not None else ""
-        raise UsageError(f"--node and --db belong to --against history{given}", hint)
+        also = f", not to --against {against}" if against is not None else ""
+        raise UsageError(f"--node and --db belong to --against history{also}", hint)
     else:
         try:
             baseline = None if against is None else read(against)

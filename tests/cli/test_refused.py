@@ -170,7 +170,7 @@ REFUSED = {
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "history"): """
-        show --op all_gather: results/history.sqlite has no row of operation all_gather ~ operations: all_reduce;
+        show --op all_gather: results/history.sqlite has no row of operation all_gather ~ sizes
         show --size 3M: results/history.sqlite has no row of size 3M ~ operations: all_reduce; sizes
         show --op allreduce: --op: unknown operation 'allreduce'
         show --size 1Q: --size '1Q' has an unknown unit

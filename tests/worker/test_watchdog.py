@@ -86,8 +86,8 @@ def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() ->
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
-        f"rank 2 on b made progress 30 s ago, {name}, iteration 12 of 50; "
-        f"ranks 0, 1 on a made progress 30 s ago, {name}, iteration 13 of 50"
+        f"rank 2 on b has made no progress for 30 s, {name}, iteration 12 of 50; "
+        f"ranks 0, 1 on a have made no progress for 30 s, {name}, iteration 13 of 50"
     )
     assert "--timeout (20 s)" in error.hint
     assert error.details.splitlines() == ["rank 2 on b is at:", *(f"  {c}" for c in ELSEWHERE)]

@@ -26,7 +26,7 @@ from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.text import join_words, list_some, short_repr
 from commbench.plan.dtypes import DTYPES
-from commbench.results.run_folder import find_sweep
+from commbench.results.run_folder import RESULTS, find_sweep
 from commbench.results.schema import OK, Run, RunHeader
 from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_size
@@ -161,8 +161,11 @@ def _may_compare(a: Run, b: Run) -> bool:
 
 
 def _source_of(run: Run) -> str:
-    """How a command names a run: by its name, or the folder of its sweep."""
-    return str(find_sweep(str(Path(run.path).parent)) or run.name)
+    """How a command names a run: by the folder of its sweep, its name under results/, or its
+    path."""
+    path = Path(run.path)
+    named = run.name if path.parent == RESULTS else path
+    return str(find_sweep(str(path.parent)) or named)
 
 
 def _name_runs(rows: Sequence[ResultRow]) -> str:

@@ -392,5 +392,7 @@ def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
         first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
         if not first & second:
             why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
+            if a.path.parent == b.path.parent and all(holds_rounds(run.path) for run in (a, b)):
+                hint = f"`commbench show {a.path.parent}` compares the settings of this sweep"
             break
     return UsageError(f"{' and '.join(runs)} have no row in common{why}", hint)

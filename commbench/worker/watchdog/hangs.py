@@ -115,7 +115,8 @@ def make_hang_error(
     for (is_waiting, state), ranks in states[:MOST_NAMED]:
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
-        since = "was last seen" if is_old else f"made progress {still_s:.0f} s ago,"
+        has = "has" if len(ranks) == 1 else "have"
+        since = "was last seen" if is_old else f"{has} made no progress for {still_s:.0f} s,"
         clauses.append(f"{name_ranks(ranks, heartbeats)} {since} {state}")
     if others := sum(len(ranks) for _, ranks in states[MOST_NAMED:]):
         clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
@@ -123,7 +124,7 @@ def make_hang_error(
     stacks = ["\n  ".join([f"rank {r} on {beat.host} is at:", *beat.stack]) for r, beat in beats]
     is_line = symptom.startswith((IS_AT, ARE_AT))
     network = "check first the host and the link of the rank that is named first"
-    look = "look at this line first" if is_line else network
+    look = f"look at {symptom.partition(' at ')[2]} first" if is_line else network
     if not is_line and any(case.call for case in cases):
         look = f"do all ranks make the same calls? If so, {network}"
     hint = (
