@@ -75,8 +75,9 @@ class FittedSeries(NamedTuple):
 
     @property
     def least_step(self) -> float | None:
-        """That of the fit, but at least half the interval of the last level."""
-        found, level = self.fit.least_step, self.last.level
+        """That of the fit, but at least half the interval of the last level; None while its last
+        points are slower: then nobody knows how they differ."""
+        found, level = None if self.slow else self.fit.least_step, self.last.level
         return max(found, level.ends[1] / level.value - 1) if found and level else found
 
     @property
