@@ -90,6 +90,11 @@ class Difference(NamedTuple):
         return self.name.replace("_", " ") if self.name.islower() else self.name
 
     @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable of the environment."""
+        return self.name.isupper()
+
+    @property
     def is_of_call(self) -> bool:
         """Whether it is the code of an own call."""
         return self.name.startswith(CODE_OF)

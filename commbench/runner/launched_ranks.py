@@ -237,12 +237,12 @@ def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
 def progress_text(progress: RunProgress) -> str:
     """One line that says how far a run has come."""
     plan = progress.run.header.plan
-    launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
+    number = f"{progress.launch + 1} of {plan.launches}"
+    if len(progress.finished) == len(plan.cases()) and plan.launches > 1:
+        return f"resuming {progress.run.path}: {number} launches are finished"
+    launch = f" of launch {number}" if plan.launches > 1 else ""
     count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
     begun = [m for m in progress.run.measurements if m.batches]
-    if len(progress.finished) == len(plan.cases()) and plan.launches > 1:
-        count = f"{progress.launch + 1} of {plan.launches} launches"
-        return f"resuming {progress.run.path}: {count} are finished"
     more = sum(m.case.index not in progress.finished for m in begun)
     samples = f", {more} others have samples" if more else ""
     return f"resuming {progress.run.path}: {count} are finished{samples}"

@@ -186,7 +186,7 @@ def _texts(
     is_own = any(each.call for each in judged)
     varied = f"--vary {'call=OLD/FILE.py:NAME,NEW/FILE.py:NAME' if is_own else 'python=OLD,NEW'}"
     likely = [d for d in (gate.comparison.differences if gate.comparison else ()) if d.is_likely]
-    if len(likely) == 1 and likely[0].name.isupper():  # a variable
+    if len(likely) == 1 and likely[0].is_variable:
         name, *values = likely[0]
         values = ["-" if value == NOT_SET else value for value in values]
         varied = f"--env {quote(f'{name}={values[0]},{values[1]}')}"

@@ -102,8 +102,8 @@ def _longer_waits(
     ]
     old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
     if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
-        cause = "what else used the cores"
-        cause = "the smaller number of cores" if "fewer" in found.setting else cause
+        has_fewer = "fewer" in found.setting
+        cause = "the smaller number of cores" if has_fewer else "what else used the cores"
         yield (
             f"Where {b} is slower, its ranks waited for a core {parts[1]} of the time, those of "
             f"{a} {parts[0]}: {cause} may be the cause. So intervals are wider."

@@ -28,7 +28,7 @@ from commbench.answers.history.fitted import alpha_of_each, fit_series
 from commbench.answers.history.history import Change
 from commbench.answers.history.level import Level, find_level
 from commbench.answers.history.noise import JUMP
-from commbench.answers.history.records import HistoryRun, Point, Series, System
+from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
 from commbench.output.text import span
 from commbench.plan.case import Case
@@ -39,12 +39,11 @@ from commbench.views.cells import ratio_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
-
-
 TURN_S = 600.0
 """Runs that began so long after each other show how the host changes."""
 LATER_RUNS = "{} that started later do not"
 WAITED_TOO = "their ranks waited for a core"
+_IN_ORDER = attrgetter("placed", "id")
 
 
 def find_baseline(
@@ -58,12 +57,13 @@ def find_baseline(
     as a run whose intervals are those of the time of this run; and what the history lacks, or which
     runs are slower. It has no row for a case with fewer than FEWEST runs. Without a history at
     `path` it is None. Of the run, the rows count that a rule `covers`."""
-    whole, run = run, run._replace(rows=[row for row in run.rows if covers(row)])
+    measured, run = run.rows, run._replace(rows=[row for row in run.rows if covers(row)])
     if not run.rows:  # it was cut off before its first row, which fails a check
         name, lacks = f"history of {node or 'this host'}", OfHistory("this run has no row")
         return LoadedRun(name, path, run.columns, [], history=lacks), []
     system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
-    found = [*history.series(lambda s, c: s == system and c.key() in cases)] if history else []
+    known = [*history.series(lambda s, c: s == system and covers(c))] if history else []
+    found = [each for each in known if each.case.key() in cases]
     begin = history.accepted().get(system, "") if history else ""
     series = [each._replace(points=(*_earlier(each.points, run, begin),)) for each in found]
     if not any(point.run.placed >= begin for each in series for point in each.points):
@@ -106,7 +106,12 @@ def find_baseline(
             f"{system.name}. Runs whose ranks waited for a core do not."
         )
     if history:
-        notes += _other_rows(history, whole, system, covers, series)
+        lacking = [each for each in known if each.case.key() not in cases]
+        earlier = [each.points[-1].run for each in series if each.points]
+        if earlier:
+            notes += _missing_rows(max(earlier, key=_IN_ORDER), lacking, measured)
+        else:
+            notes += records.other_systems(history.runs(system.node), system)
     counts = [sum(point.counts for point in each.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
@@ -131,25 +136,16 @@ def find_baseline(
     return LoadedRun(name, path, run.columns, rows, history=facts), notes
 
 
-def _other_rows(
-    history: History, run: LoadedRun, system: System, covers: Callable[[Any], bool],
-    series: Sequence[Series],
-) -> Iterator[str]:  # fmt: skip
-    """Which rows that a rule covers the last one of the earlier runs has and this run lacks;
-    without an earlier run, which other system the history has runs of."""
-    earlier = [each.points[-1].run for each in series if each.points]
-    if not earlier:
-        yield from records.other_systems(history.runs(system.node), system)
-        return
-    last = max(earlier, key=attrgetter("placed", "id"))
-    own = {row.case.key() for row in run.rows}
-    others = history.series(lambda s, c: s == system and c.key() not in own and covers(c))
-    lacks = [each.case for each in others if any(point.run == last for point in each.points)]
-    if lacks:
-        every = [*lacks, *(row.case for row in run.rows)]
+def _missing_rows(
+    last: HistoryRun, lacking: Iterable[Series], rows: Iterable[Any]
+) -> Iterator[str]:
+    """Which of the series that a run with these rows lacks the last run before it has."""
+    cases = [each.case for each in lacking if any(point.run == last for point in each.points)]
+    if cases:
+        names = name_rows(cases, [*cases, *(row.case for row in rows)], LONGEST)
         yield (
-            f"Run {last.id}, the last one before, also has {name_rows(lacks, every, LONGEST)}: "
-            "this run does not, so nothing is said of that."
+            f"Run {last.id}, the last one before, also has {names}: this run does not, so nothing "
+            "is said of that."
         )
 
 
@@ -208,7 +204,7 @@ def _slower_note(
     if runs != "1":  # a single one may be slow by chance
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."
     cause = f"; {trends.causes_text(change)}" if change else ""
-    ended = min((row.after for row in found), key=attrgetter("placed", "id"))
+    ended = min((row.after for row in found), key=_IN_ORDER)
     then = "since then they"
     if ended.placed < first.placed and not (change and change.before.placed <= ended.placed):
         then = f"runs from then on were slower; since run {first.id} they"

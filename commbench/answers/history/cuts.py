@@ -24,6 +24,10 @@ class Sums:
         self._weights = np.concatenate([[0.0], np.cumsum(weights)])
         self._sums = np.concatenate([[0.0], np.cumsum(weights * (values - self._offset))])
 
+    def __len__(self) -> int:
+        """How many values there are."""
+        return len(self._sums) - 1
+
     def mean(self, first: int, end: int) -> float:
         """The weighted mean of the points from `first` to before `end`."""
         return float(self.above(first, end) / self.weight(first, end)) + self._offset
@@ -46,7 +50,7 @@ class Sums:
 
     def cut(self, step_cost: float) -> list[int]:
         """The places of the steps of the best fit."""
-        number = len(self._sums) - 1
+        number = len(self)
         best, before = np.full(number + 1, -inf), np.zeros(number + 1, int)
         best[0] = step_cost
         for end in range(SHORTEST, number + 1):
@@ -62,7 +66,7 @@ class Sums:
 
     def best(self, most: int) -> Iterator[list[int]]:
         """The places of one step, of two, and so on, with the smallest sum of squares."""
-        length = len(self._sums) - 1
+        length = len(self)
         first, end = np.triu_indices(length + 1, SHORTEST)
         gains = np.full((length + 1, length + 1), -inf)
         gains[first, end] = self._gain(first, end)

@@ -144,9 +144,10 @@ def _slower_since(trend: Trend) -> Iterator[str]:
         last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
         last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
         is_sure = all(each.by.ends[0] > 1 for each in rows)
-        old = [point for each in rows for point in each.before_slow if is_sure]
-        new = [point for each in rows for point in each.series.points[-each.slow :] if is_sure]
-        causes = describe_causes(host_causes(old, new, mean_ratio(e.by for e in rows).value))
+        old = [point for each in rows for point in each.before_slow]
+        new = [point for each in rows for point in each.series.points[-each.slow :]]
+        by = mean_ratio(each.by for each in rows).value
+        causes = describe_causes(host_causes(old, new, by)) if is_sure else ""
         went = f"; {causes}" * bool(causes)
         slower = "Slower" if is_sure else "Perhaps slower"
         yield (

@@ -64,12 +64,23 @@ def estimate_noise(values: Array) -> Noise:
     return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
 
 
+def median_deviation(found: Array) -> float:
+    """The standard deviation of normal values with mean 0 by the median of their absolute values,
+    which a few outliers do not change."""
+    return float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
+
+
+def clip(values: Array, middle: Array, width: float) -> Array:
+    """The values, at most so far from the middle."""
+    return np.asarray(np.clip(values, middle - width, middle + width))
+
+
 def _clipped_variance(found: Array) -> float:
     """The variance of normal values with mean 0, of which some are far too large: that of the
     values clipped at CLIP deviations, which are first the scaled median of the absolute values."""
     if not len(found):
         return 0.0
-    deviation = float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
+    deviation = median_deviation(found)
     for _ in range(3):
         clipped = np.minimum(np.abs(found), CLIP * deviation)
         deviation = sqrt(float(np.mean(clipped**2)) / _CLIPPED_VARIANCE)

@@ -51,16 +51,16 @@ def times_of_runs(trend: Trend) -> Table:
     """The times of the rows of the picture, a line for each run; a terminal shows none unless all
     are asked for."""
     rows = chosen_rows(trend)
+    times = [{point.run: point for point in each.every} for each in rows]
     names = short_titles({n: each.case for n, each in enumerate(rows)})
     are_several = len({each.series.system for each in rows}) > 1
 
     def column(number: int) -> Column:
-        times = {point.run: point for point in rows[number].every}
         heading = [*names[number].split(), format_bytes(rows[number].case.size_bytes)]
         heading += [rows[number].series.system.where] * are_several
 
         def text(run: HistoryRun) -> str:
-            point = times.get(run)
+            point = times[number].get(run)
             return (point and cells.time_text(point.time) + "*" * (not point.counts)) or ""
 
         return Column("\n".join(heading), text, cells.NUMBER, MOST_PANELS - number)
@@ -70,7 +70,7 @@ def times_of_runs(trend: Trend) -> Table:
         Column("at (UTC)", trend.moment, cells.TEXT),
         *map(column, range(len(rows))),
     )
-    runs = [run for run in trend.runs if any(run == p.run for each in rows for p in each.every)]
+    runs = [run for run in trend.runs if any(run in own for own in times)]
     waited = "; *: ranks waited, so it does not count" * any(each.waited for each in rows)
     return Table(f"Times of runs{waited}", columns, runs, brief=())
 

@@ -9,7 +9,8 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares. Beside a step
 the neighbours may be on the other level: so each step is then moved past points that are on the
 other level, or dropped. These neighbours may also hide a short level, so each segment is cut again
-by itself. So may the noise, which a step of a short series raises: see two_levels.py. The levels
+by itself. Steps of a short series raise the noise, so that this fit misses them: see
+two_levels.py. The levels
 are of points moved towards the median of their segment.
 
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
@@ -38,13 +39,14 @@ from commbench.answers.history.noise import (
     JUMP,
     LEAST_NOISE,
     Noise,
+    clip,
     estimate_noise,
     inflation,
 )
 from commbench.answers.history.two_levels import (
     ALPHA,
     MOST_SEARCHED,
-    hidden_cuts,
+    more_cuts,
     part_of_alpha,
 )
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
@@ -118,13 +120,13 @@ def find_steps(
     weights = weights_of(series, noise)
     cuts = _find_cuts(values, weights, noise, penalty(noise, number, alpha))
     known = len(cuts)
-    while found := hidden_cuts(values, weights, cuts, alpha):
+    while found := more_cuts(values, weights, cuts, alpha):
         cuts = sorted([*cuts, *found])
     if len(cuts) > known:  # what is slow there had counted as noise
         noise = estimate_noise(values - _medians(values, cuts))
         weights = weights_of(series, noise)
     medians = _medians(values, sorted({*cuts, *accepted}))
-    clipped = _clip(values, medians, CLIP * noise.deviation)
+    clipped = clip(values, medians, CLIP * noise.deviation)
     sums = Sums(clipped, weights)
     cuts = _merge(sums, cuts, log(1 + tolerance))
     if accepted:
@@ -183,11 +185,6 @@ def own_deviation(found: Estimate) -> float:
     return log(high / low) / 2 / Z if low > 0 else inf
 
 
-def _clip(values: Array, medians: Array, width: float) -> Array:
-    """The values, at most so far from these medians."""
-    return np.asarray(np.clip(values, medians - width, medians + width))
-
-
 def _moving_medians(values: Array) -> Array:
     """Of each point the median of its neighbours and itself."""
     padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
@@ -224,7 +221,7 @@ def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
 def _find_cuts(values: Array, weights: Array, noise: Noise, cost: float) -> list[int]:
     """The places of steps, each of which costs so much. Each segment is then cut again by itself:
     there, the moving medians have no values from beyond another step."""
-    smooth = Sums(_clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
+    smooth = Sums(clip(values, _moving_medians(values), CLIP * noise.deviation), weights)
     cuts = _settle(values, smooth.cut(cost), JUMP * noise.deviation)
     found = [*cuts]
     for first, end in pairwise([0, *cuts, len(values)] if cuts else ()):
@@ -254,7 +251,7 @@ def _settle(values: Array, cuts: Sequence[int], far: float) -> list[int]:
 def _merge(sums: Sums, cuts: list[int], least: float) -> list[int]:
     """The steps without those that are smaller than a difference of logarithms, the smallest first,
     as a level changes when its neighbour joins it."""
-    end = len(sums._sums) - 1
+    end = len(sums)
     while cuts:
         ends = [0, *cuts, end]
         sizes = [abs(b - a) for a, b in pairwise(starmap(sums.mean, pairwise(ends)))]

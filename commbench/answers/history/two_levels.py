@@ -1,7 +1,7 @@
 """Finds points that are slower than the others of a series, by Student's t test of two samples.
 
-In a short series, steps hide themselves: the differences of neighbours, and how they scatter, raise
-the noise by which steps.py judges. Here the scatter about both levels is the noise.
+Steps of a short series raise the noise by which steps.py judges, since that is estimated from the
+differences of neighbours: so steps.py misses them. Here the scatter about both levels is the noise.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from statistics import NormalDist
 
 from commbench.analysis.statistics import Z
 from commbench.answers.history.cuts import FEWEST, SHORTEST, Sums
-from commbench.answers.history.noise import LEAST_NOISE, inflation
+from commbench.answers.history.noise import LEAST_NOISE, clip, inflation, median_deviation
 from commbench.stats import Array, Estimate, around, np, student_quantile
 
 ALPHA = 0.01
 """The probability that a step is found in a series without one, or in any row of a system."""
-MOST_HIDDEN = 4
-"""Steps within a segment for which _alternate looks."""
+MOST_STEPS = 4
+"""Steps within a segment that are looked for."""
 MOST_SEARCHED = 100
-"""Points of a segment in which it looks: with more, the noise is known well."""
+"""Points of a segment in which they are: with more, the noise is known well."""
 FAR = 3.0
 """Points more deviations away are moved to there, as outliers."""
 _NORMAL = NormalDist()
@@ -57,25 +57,24 @@ def _slower_since(values: Array, least: int, *, is_correlated: bool) -> tuple[in
     return (at, found) if found else None
 
 
-def hidden_cuts(values: Array, weights: Array, cuts: Sequence[int], alpha: float) -> list[int]:
-    """The places of _alternate in each segment of a series."""
+def more_cuts(values: Array, weights: Array, cuts: Sequence[int], alpha: float) -> list[int]:
+    """The places of steps within the segments of a series between these cuts."""
     found = []
     for first, end in pairwise([0, *cuts, len(values)]):
         own = slice(first, end)
-        found += [first + at for at in _alternate(values[own], weights[own], alpha)]
+        found += [first + at for at in _cuts_by_turns(values[own], weights[own], alpha)]
     return found
 
 
-def _alternate(values: Array, weights: Array, alpha: float) -> Sequence[int]:
-    """The places of up to MOST_HIDDEN steps at which a segment turns from fast to slow, or back;
-    empty where that may be chance. In a short series steps hide themselves: the differences of
-    neighbours, and how they scatter, raise the noise. Here the scatter about both levels is the
-    noise. `alpha` holds for all places and numbers of steps (Bonferroni)."""
+def _cuts_by_turns(values: Array, weights: Array, alpha: float) -> Sequence[int]:
+    """The places of up to MOST_STEPS steps at which a segment turns from fast to slow, or back;
+    empty where that may be chance. `alpha` holds for all places and numbers of steps
+    (Bonferroni)."""
     length = len(values)
     if not FEWEST <= length <= MOST_SEARCHED:
         return ()
     sums = Sums(values, weights)
-    for cuts in sums.best(min(MOST_HIDDEN, length // SHORTEST - 1)):
+    for cuts in sums.best(min(MOST_STEPS, length // SHORTEST - 1)):
         is_slow = np.searchsorted(cuts, np.arange(length), side="right") % 2 == 1
         if np.average(values[is_slow], weights=weights[is_slow]) < sums.mean(0, length):
             is_slow = ~is_slow
@@ -102,13 +101,10 @@ def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array, by: Estima
 
 
 def _without_outliers(values: Array, is_slow: Array) -> Array:
-    """The values, each at most FAR deviations from the median of those that are as slow; these are
-    estimated by the median distance, which a few outliers do not change."""
+    """The values, each at most FAR deviations from the median of those that are as slow."""
     middle = np.where(is_slow, np.median(values[is_slow]), np.median(values[~is_slow]))
-    rest = values - middle
-    usual = float(np.median(np.abs(rest))) / _NORMAL.inv_cdf(0.75)
-    far = FAR * max(usual * (1 + 5 / len(values)), LEAST_NOISE)
-    return np.asarray(middle + np.clip(rest, -far, far))
+    usual = median_deviation(values - middle) * (1 + 5 / len(values))
+    return clip(values, middle, FAR * max(usual, LEAST_NOISE))
 
 
 def _slower(

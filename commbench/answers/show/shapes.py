@@ -96,14 +96,14 @@ class Shape(NamedTuple):
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     """The findings of a run, in the order of SHAPES; times of wrong results count for nothing, nor
-    do those of an own call that is wrong at some size. None
-    of a replay, of pairs in rounds and of a soak, which have answers of their own."""
+    do those of an own call that is wrong at some size. None of a replay, of pairs in rounds and of
+    a soak, which have answers of their own."""
     plan = rows[0].header.plan if rows else None
     if plan and (plan.workload or plan.is_soak or has_matrix(plan)):
         return []
     wrong = {row.case.call for row in rows if row.measurement.status == WRONG} - {""}
-    timed = [row for row in rows if row.time and row.measurement.status != WRONG]
-    timed = [row for row in timed if row.case.call not in wrong]  # it is not told how fast it is
+    right = (row for row in rows if row.measurement.status != WRONG and row.case.call not in wrong)
+    timed = [row for row in right if row.time]
     chosen: list[Finding] = []
     titles = short_titles({row.case.key(*VARIED): row.case for row in timed}, VARIED)
     for name, shape in SHAPES.items():

@@ -82,20 +82,16 @@ def document(result: SweepResult) -> Document:
 
 def _by_chance(result: SweepResult) -> Iterator[str]:
     """How many rows are slower by themselves, although the answer does not count that."""
-    known = {
-        (point.kind, point.size_bytes): judge_point(point, result.pooled)[1]
-        for point in result.compared
-    }
-    rows = [
-        each for point in result.compared for each in point.by_time
-        if each.verdict == SLOWER and each.setting in known[point.kind, point.size_bytes]
-    ]  # fmt: skip
+    rows = number = 0
+    for point in result.compared:
+        _, best = judge_point(point, result.pooled)
+        rows += sum(each.verdict == SLOWER and each.setting in best for each in point.by_time)
+        number += len(point.by_time) - 1
     if rows:
-        number = sum(len(point.by_time) - 1 for point in result.compared)
+        slower = "is slower by itself" if rows == 1 else "are slower by themselves"
         yield (
-            f"{format_count(len(rows), 'row')} {'is' if len(rows) == 1 else 'are'} slower by "
-            f"{'itself' if len(rows) == 1 else 'themselves'}, but not with 95 % for all "
-            f"{number} rows together: the answer calls that undecided."
+            f"{format_count(rows, 'row')} {slower}, but not with 95 % for all {number} rows "
+            "together: the answer calls that undecided."
         )
 
 

@@ -211,18 +211,22 @@ def _make_times(
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
     for setting, run in runs.items():
-        row, time, verdict, ratio, why = rows.get(setting), times.get(setting), "", None, ""
-        holds_for_all = False
-        if row and best and time and setting != best:
+        if not (row := rows.get(setting)):
+            found.append(None)
+            continue
+        own = SettingTime(setting, row, times.get(setting), None, "", run=run)
+        if best and own.estimate and setting != best:
             compared = compare_rows("", rows[best], row, tolerance, find_facts(runs[best], run))
-            ratio, why = compared.ratio, WAITED * bool(compared.waited)
-            verdict = stats.UNDECIDED if why else stats.decide(ratio, tolerance)
+            why = WAITED * bool(compared.waited)
+            verdict = stats.UNDECIDED if why else stats.decide(compared.ratio, tolerance)
             of_all = comparing.hold_together(compared, number)
-            holds_for_all = verdict == stats.SLOWER == stats.decide(of_all, tolerance)
-            # By round, another may be faster than the one whose median is the shortest.
-            verdict = {stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict)
-        own = (time, ratio, verdict, why, run, holds_for_all)
-        found.append(SettingTime(setting, row, *own) if row else None)
+            own = own._replace(
+                ratio=compared.ratio, reason=why,
+                # By round, another may be faster than the one whose median is the shortest.
+                verdict={stats.SAME: TIED, stats.FASTER: stats.UNDECIDED}.get(verdict, verdict),
+                holds_for_all=verdict == stats.SLOWER == stats.decide(of_all, tolerance),
+            )  # fmt: skip
+        found.append(own)
     others = {each.verdict for each in found if each and each.verdict}
     place = (FASTEST if others == {stats.SLOWER} else SHORTEST) if others else ""
     return tuple(e._replace(verdict=place) if e and e.setting == best else e for e in found)

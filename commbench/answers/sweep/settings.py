@@ -212,8 +212,9 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
         word = name.replace("-", "_") if option == "vary" else name
         if not equals or not NAME.fullmatch(word) or not values:
             hint = "'-' as a value leaves a variable unset; NAME:=VALUE keeps the commas of a value"
-            example = "cpu-mode=quiet,plain" if option == "vary" else "NCCL_ALGO=RING,TREE"
-            hint = f"write --{option} {example}" if not equals else hint
+            if not equals:
+                example = "cpu-mode=quiet,plain" if option == "vary" else "NCCL_ALGO=RING,TREE"
+                hint = f"write --{option} {example}"
             raise UsageError(f"--{option} {text!r} is not NAME=VALUE,VALUE", hint)
         several = [values] if keeps_commas else [value.strip() for value in values.split(",")]
         if not all(several):

@@ -77,7 +77,8 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
     them.
 
     In this order: ranks without a heartbeat, those whose watchdogs have stopped, those that are
-    behind all others, and of these the ones that do not wait within torch.
+    behind all others; of these the ones in a call that all others have left, or else the ones that
+    do not wait within torch.
     """
     unreachable = tuple(rank for rank in range(world_size) if rank not in heartbeats)
     if unreachable:

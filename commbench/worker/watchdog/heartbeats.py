@@ -66,7 +66,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def has_left(self) -> bool:
-        """Whether it is behind its call, and waits for what others say of theirs."""
+        """Whether it has left its call, and waits until the other ranks have left theirs."""
         return bool(self.stack) and "/commbench/worker/communicator.py" in self.stack[-1]
 
     @property
