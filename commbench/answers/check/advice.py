@@ -22,7 +22,6 @@ from commbench.answers.check.sentences import slow_run_text
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.ratio import APART, CLOSE
-from commbench.answers.history import steps
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO
 from commbench.answers.history.level import Level
 from commbench.answers.history.store import db_option
@@ -253,8 +252,7 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     ]
     if (alone := exp(2 * half) - 1) < 99:
         found.append(
-            f"A single run shows only a change of {format_rough_percent(alone)} or more; "
-            f"`commbench history show{db}` says which lasting one {steps.LATER} more runs would "
-            "show."
+            f"A single run shows only a change of {format_rough_percent(alone)} or more; `commbench"
+            f" history show{db}` finds smaller ones that last."
         )
     return " ".join(found)

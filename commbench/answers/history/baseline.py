@@ -13,20 +13,19 @@ from math import exp, log, sqrt
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench.analysis.environment import compare_recorded, recorded_of
 from commbench.analysis.load import LoadedRun, OfHistory
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.analysis.statistics import median
 from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import history as trends
 from commbench.answers.history import records
 from commbench.answers.history.causes import usual_of
-from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.fitted import alpha_of_each, fit_series
+from commbench.answers.history.cuts import FEWEST
+from commbench.answers.history.fitted import FittedSeries, fit_series
 from commbench.answers.history.history import Change
-from commbench.answers.history.level import Level, find_level
+from commbench.answers.history.level import Level
 from commbench.answers.history.noise import JUMP
 from commbench.answers.history.records import HistoryRun, Point, Series
 from commbench.answers.history.store import HISTORY, History, db_option
@@ -70,33 +69,26 @@ def find_baseline(
         begin = ""  # the run is older than the accepted level
     environments = history.environments() if history else {}
     rows, levels, is_slow = [], {}, False
-    slower: list[SlowerRow] = []
     of_calls: dict[str, list[HistoryRun]] = {}
-    few: list[Series] = []
-    alpha = alpha_of_each(sum(point.counts for point in each.points) for each in series)
-    for each in series:
-        points, key = [point for point in each.points if point.counts], each.case.key()
-        accepted = sum(point.run.placed < begin for point in points)
-        if len(points) < FEWEST or accepted == len(points):
-            few.append(each)
+    fitted = fit_series(series, accepted={system: begin} if begin else {})
+    for each in fitted:
+        points, key = each.series.points, each.case.key()
+        if not each.level:
             continue
-        times = [point.time for point in points]
-        level = find_level(times, cases[key].time, accepted, alpha)
+        row, level = cases[key], each.level
         far = JUMP * level.deviation
-        usual = [p for p in points[accepted:] if abs(log(p.time.value / level.time)) <= far]
+        usual = [p for p in points[each.begin :] if abs(log(p.time.value / level.time)) <= far]
         slow = points[level.slowest_at].run.id
-        close = _are_close(points if accepted else usual)
-        levels[key] = level._replace(slowest_run=slow, is_close=close, earlier=len(points))
-        rows.append(_baseline_row(cases[key], level, usual))
+        close = _are_close(points if each.begin else usual)
+        levels[key] = level.for_run(row.time)._replace(slowest_run=slow, is_close=close)
+        rows.append(_baseline_row(row, levels[key], usual))
         of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
-        if row := find_slower_row(each.case, points, level):
-            slower.append(row)
-            own = cases[key].time  # as slow as they, or as usual again
-            is_slow |= own is None or own.value > level.time * sqrt(row.times)
+        if late := each.slower:  # as slow as they, or as usual again
+            is_slow |= row.time is None or row.time.value > level.time * sqrt(late.times)
     notes = []
     if is_slow:
-        changes = trends.find_changes(fit_series(series), environments)
-        notes.append(_slower_note(slower, [row.case for row in run.rows], path, changes))
+        changes = trends.find_changes(fitted, environments)
+        notes.append(_slower_note(fitted, [row.case for row in run.rows], path, changes))
     own = str(run.path.absolute())
     if any(point.run.path == own for each in series for point in each.points):
         notes.append("This run is the accepted level: it is compared with itself.")
@@ -112,12 +104,13 @@ def find_baseline(
             notes += _missing_rows(max(earlier, key=_IN_ORDER), lacking, measured)
         else:
             notes += records.other_systems(history.runs(system.node), system)
-    counts = [sum(point.counts for point in each.points) for each in few]
+    few = [each for each in fitted if not each.level]
+    counts = [len(each.series.points) for each in few]
     number = span(str, [*counts, *[0] * (len(cases) - len(series))] or [0])
     counted = "1 earlier run counts" if number == "1" else f"{number} earlier runs count"
     absent = f"{counted}, and {FEWEST} are needed"
     absent = absent if history else f"there is no history yet at {path}"
-    if any(waited := [sum(not point.counts for point in each.points) for each in few]):
+    if any(waited := [len(each.waited) for each in few]):
         absent += f"; {span(str, waited)} do not, {WAITED_TOO}"
     used, every = ({p.run for each in own for p in each.points} for own in (series, found))
     if newer := sum(run.path != own for run in every - used):
@@ -149,29 +142,6 @@ def _missing_rows(
         )
 
 
-class SlowerRow(NamedTuple):
-    """A row whose last runs are slower than its usual level."""
-
-    case: Case
-    later: Sequence[Point]
-    """These runs."""
-    times: float
-    """How many times as long they took; the median."""
-    after: HistoryRun
-    """The first run after the level, which others may precede that are slower now."""
-
-
-def find_slower_row(case: Case, points: Sequence[Point], level: Level) -> SlowerRow | None:
-    """A row with these points, if the last of them are slower than its usual level; None where the
-    last one may be as fast as usual again."""
-    later = points[level.end :]
-    newest = sorted(point.time.value for point in later[-SHORTEST:])
-    if not later or min(median(newest), later[-1].time.value) <= level.slow_s:
-        return None
-    usual = median(sorted(point.time.value for point in later))
-    return SlowerRow(case, later, usual / level.time, points[level.after].run)
-
-
 def _mostly(runs: Iterable[HistoryRun], rows: int) -> list[HistoryRun]:
     """The runs which are usual for half of so many rows or more."""
     return [run for run, number in Counter(runs).items() if 2 * number >= rows]
@@ -185,13 +155,16 @@ def _are_close(points: Sequence[Point]) -> bool:
 
 
 def _slower_note(
-    found: Sequence[SlowerRow], every: Sequence[Case], path: Path, changes: Iterable[Change]
+    fitted: Iterable[FittedSeries], every: Sequence[Case], path: Path, changes: Iterable[Change]
 ) -> str:
     """Which runs are slower than usual, by how much, what changed then if that is a step, and how
     to accept it; of `every` row that is checked."""
-    firsts = Counter(row.later[0].run for row in found)
+    rows = [(each.case, late) for each in fitted if (late := each.slower)]
+    firsts = Counter(late.later[0].run for _, late in rows)
     first = max(firsts, key=lambda run: (firsts[run], run.placed, run.id))
-    found = [row for row in found if row.later[0].run == first]
+    rows = [(case, late) for case, late in rows if late.later[0].run == first]
+    names = name_rows([case for case, _ in rows], every, LONGEST)
+    found = [late for _, late in rows]
     # Where `history show` finds a step, it is that.
     slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
     change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
@@ -199,7 +172,6 @@ def _slower_note(
     slower, db = span(ratio_text, [row.times for row in found]), db_option(path)
     since = [[p for p in row.later if p.run.placed >= first.placed] for row in found]
     runs = span(str, [*map(len, since)])
-    names = name_rows([row.case for row in found], every, LONGEST)
     accept = ""
     if runs != "1":  # a single one may be slow by chance
         accept = f" If that is to last, `commbench history accept {first.id}{db}` makes it usual."

@@ -7,25 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from math import inf
 from operator import attrgetter
 from pathlib import Path
 
 from commbench.analysis.diagnostics import WAITED, busy_hint, waited_hint
 from commbench.analysis.row_names import LONGEST, name_rows
-from commbench.answers.history.baseline import TURN_S, find_slower_row
+from commbench.answers.history.baseline import TURN_S
 from commbench.answers.history.causes import MOST_CAUSES, describe_causes, host_causes, what_is_new
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.fitted import FittedSeries, alpha_of_each
-from commbench.answers.history.history import (
-    Change,
-    Trend,
-    causes_text,
-)
-from commbench.answers.history.level import find_level
+from commbench.answers.history.fitted import FittedSeries
+from commbench.answers.history.history import Change, RowStep, Trend, causes_text
 from commbench.answers.history.plot import rows_picture, times_of_runs
 from commbench.answers.history.records import HistoryRun, System
-from commbench.answers.history.steps import LATER
 from commbench.answers.history.store import db_option
 from commbench.output.text import as_sentence, list_some, span
 from commbench.plan.case import Case
@@ -55,37 +48,21 @@ def document(trend: Trend) -> Document:
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
-    checked = [*_slower_now(trend)]
-    slower = [*_slower_since(trend), *_fast_again(trend)]
-    slower += [text for text, is_told in checked if not is_told]
-    told = [text for text, is_told in checked if is_told]
+    slower = [*_slower_since(trend), *_fast_again(trend), *_slower_now(trend)]
     accepted = [*_since_accepted(trend)]
     if judged and not (answer or slower or any(each.accepted for each in trend.series)):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
     answer += [*slower, *_not_counted(trend), *accepted]
-    if least := [each.least_step for each in trend.series if each.least_step]:
-        size, *most = span(format_rough_percent, least).split(" to ")
-        by_row = f" in the clearest row, one of {' '.join(most)} in the least clear row" * len(most)
-        answer.append(f"With {LATER} more runs, a step of {size} would show{by_row}.")
     answer += _unknown(trend)
-
-    def level_since(f: FittedSeries) -> str:
-        return trend.moment(f.series.points[f.last.first].run) if f.series.points else ""
-
-    since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
-    names = partial(rows_of, trend=trend, longest=inf)
-    of_level = (*ROW_COLUMNS[:3], since._replace(of=level_since, importance=6), *ROW_COLUMNS[3:])
     known = [each for each in trend.series if each.last.level]
-    title = "Level since the last step" if trend.changes else "Level of each row"
-    if trend.changes and _accepted(trend):
-        title += ", or the accepted run"
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
+    steps = [(change, step) for change in trend.changes for step in change.steps]
     blocks: list[Block] = [
         Pictures(lambda: [*pictures(trend)]),
-        Table("What changed", (since, *CHANGE_COLUMNS), trend.changes, names, "rows"),
-        Table(title, of_level, trend.series, _title, brief=known),
-        times_of_runs(trend),
-        Items([*told, *_waits(trend), *notes(trend.runs)], "Notes"),
+        Table("Usual level of each row", ROW_COLUMNS, trend.series, _title, brief=known),
+        Table("Changes by row", CHANGE_COLUMNS, steps, partial(_when, trend), "change", brief=()),
+        times_of_runs(trend, _accepted(trend)),
+        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
 
@@ -113,12 +90,6 @@ def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
     differ = any(decide(one.scaled(1 / whole.value), TOLERANCE) in CHANGED for one in own)
     values = [one.value for one in own]
     return own if differ or max(values) > ALIKE * min(values) else [whole]
-
-
-def _covering(ratios: Sequence[Estimate]) -> Estimate:
-    """An interval that contains those of all rows."""
-    low, high = zip(*(each.ends for each in ratios), strict=True)
-    return Estimate(ratios[0].value, min(low), max(high))
 
 
 def _times(own: Sequence[Estimate]) -> str:
@@ -184,30 +155,27 @@ def _fast_again(trend: Trend) -> Iterator[str]:
         yield f"{last} {how}, too few for a level: {names}."
 
 
-def _slower_now(trend: Trend) -> Iterator[tuple[str, bool]]:
-    """With which level a check compares the rows that are slower now, and whether a sentence of the
-    answer tells that they are."""
+def _slower_now(trend: Trend) -> Iterator[str]:
+    """With which level a check compares the rows that are slower now, and what makes the level
+    since then usual. Rows of which another sentence says that checks do not count them are left
+    out."""
     current = [c for c in trend.changes if c.is_current and c.ratio.value > 1]
     began = {id(step.found): c.run for c in current for step in c.steps}
-    numbers = collect((each.series.system, len(each.series.points)) for each in trend.series)
-    rows: dict[HistoryRun, list[tuple[FittedSeries, float]]] = {}
+    rows: dict[HistoryRun, list[FittedSeries]] = {}
     for each in trend.series:
-        points = each.series.points
-        if each.slow or len(points) < FEWEST or each.begin == len(points):
-            continue
-        alpha = alpha_of_each(numbers[each.series.system])
-        level = find_level([point.time for point in points], None, each.begin, alpha)
-        if row := find_slower_row(each.case, points, level):
-            run = began.get(id(each), row.later[0].run)
-            rows.setdefault(run, []).append((each, row.times))
+        if (found := each.slower) and not each.slow:
+            run = began.get(id(each), found.later[0].run)
+            rows.setdefault(run, []).append(each)
     for run, own in rows.items():
         command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-        times = span(cells.ratio_text, [times for _, times in own])
-        text = (
-            f"Checks compare {_names([each for each, _ in own], trend)} with the level before run "
-            f"{run.id}; since then they took {times} times as long. {command} makes that usual."
+        untold = [each.slower.times for each in own if each.slower and id(each) not in began]
+        since = "."
+        if untold:
+            since = f"; since then they took {span(cells.ratio_text, untold)} times as long."
+        yield (
+            f"Checks compare {_names(own, trend)} with the level before run {run.id}{since} "
+            f"{command} makes the later level usual."
         )
-        yield text, all(id(each) in began for each, _ in own)
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
@@ -245,10 +213,9 @@ def _hint(trend: Trend) -> str:
 def _since_accepted(trend: Trend) -> Iterator[str]:
     """Which runs someone accepted, and how times differ since."""
     for run in _accepted(trend):
-        yield (
-            f"Someone accepted run {run.id} ({trend.moment(run)} UTC): the usual level of a check "
-            f"begins there, for {run.system.name}."
-        )
+        of_one = f" of {run.system.name}" * (len({each.system for each in trend.runs}) > 1)
+        at = f"run {run.id} ({trend.moment(run)})"
+        yield f"Someone accepted {at}: the usual level{of_one} begins there."
         own = [f for f in trend.series if f.series.system == run.system and f.accepted]
         if own:
             times = _times(_by_row(f.accepted for f in own if f.accepted))
@@ -261,10 +228,25 @@ def _accepted(trend: Trend) -> list[HistoryRun]:
 
 
 def _level_text(found: FittedSeries) -> str:
-    """The level with its digits, or how many runs it needs."""
-    if found.last.level:
-        return cells.time_text(found.last.level)
+    """The usual level with its digits, the mean of a few runs, or how many more the row needs."""
+    if mean := found.level.mean if found.level else found.last.level:
+        return cells.time_text(mean)
     return f"after {format_count(SHORTEST - found.last.number, 'more run')}"
+
+
+def _counted(found: FittedSeries) -> str:
+    """On how many runs the usual level rests: `16 of 24`."""
+    level = found.level
+    return (level and level.counted) or str(len(found.series.points))
+
+
+def _last_run(found: FittedSeries) -> float | None:
+    """How many times as long as usual the last run took that counts."""
+    return found.series.points[-1].time.value / found.level.time if found.level else None
+
+
+def _when(trend: Trend, of: tuple[Change, RowStep]) -> str:
+    return f"run {of[0].run.id}, {trend.moment(of[0].run)}"
 
 
 def rows_of(change: Change, trend: Trend, longest: float = LONGEST) -> str:
@@ -305,21 +287,21 @@ def _title(found: FittedSeries) -> str:
 
 PERCENT = cells.Unit(format_rough_percent)
 CHANGE_COLUMNS = (
-    Column("time, new\nover old", lambda c: span(cells.ratio_text, _ratios(c)), cells.NUMBER),
-    Column("95 %\ninterval", lambda c: _covering(_ratios(c)), cells.RATIO_INTERVAL),
-    Column("run", lambda change: change.run.id, cells.NUMBER, 5),
-    Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
+    Column("row", lambda of: name_rows([of[1].case], [of[1].case], LONGEST), cells.TEXT),
+    Column("before", lambda of: of[1].around[0], cells.TIME),
+    Column("since", lambda of: of[1].around[1], cells.TIME),
+    Column("ratio", lambda of: of[1].ratio, cells.RATIO),
+    Column("95 %\ninterval", lambda of: of[1].ratio, cells.RATIO_INTERVAL),
 )
 ROW_COLUMNS = (
     cells.SIZE,
-    Column("time", _level_text, cells.NUMBER),
-    Column("95 %\ninterval", lambda f: f.last.level, cells.TIME_INTERVAL, 7),
-    Column("runs", lambda f: f.last.number, cells.NUMBER),
-    Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
+    Column("usual\ntime", _level_text, cells.NUMBER),
+    Column("95 % of\nruns", lambda f: f.level and f.level.prediction, cells.TIME_INTERVAL, 8),
+    Column("runs", _counted, cells.NUMBER),
     Column("waited", lambda f: len(f.waited) or None, cells.NUMBER, 7),
     Column("steps", lambda f: len(f.steps) or None, cells.NUMBER, 7),
-    Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, PERCENT, 6),
-    Column("step that\nshows", lambda f: f.least_step, PERCENT, 6),
+    Column("noise", lambda f: f.level and f.level.deviation, PERCENT, 6),
+    Column("last run\nover usual", _last_run, cells.RATIO, 7),
 )
 VIEW = View(document, schema=1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import log, prod, sqrt
+from math import log, sqrt
 from operator import attrgetter
 from statistics import geometric_mean, median
 from types import MappingProxyType
@@ -12,15 +12,24 @@ from typing import Any, NamedTuple
 from commbench.analysis.statistics import Z
 from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.records import Point, Series, System
-from commbench.answers.history.steps import Fit, Segment, Step, find_steps
+from commbench.answers.history.level import Level, find_level, fit_with_return
+from commbench.answers.history.records import HistoryRun, Point, Series, System
+from commbench.answers.history.steps import TOLERANCE, Fit, Segment, Step, find_steps
 from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
 from commbench.stats import Estimate, spread
 
-TOLERANCE = 0.02
-"""A level that changes by less has no step."""
+
+class Slower(NamedTuple):
+    """The last runs of a row, if they are slower than its usual level."""
+
+    later: Sequence[Point]
+    """These runs."""
+    times: float
+    """How many times as long they took; the median."""
+    after: HistoryRun
+    """The first run after the level, which others may precede that are slower now."""
 
 
 @short_repr("series.system.where", "case.name")
@@ -48,6 +57,22 @@ class FittedSeries(NamedTuple):
     accepted: Estimate | None = None
     """How many times as long the row takes since the accepted run, where that is sure and no step
     tells it."""
+    level: Level | None = None
+    """The usual level of the row, for checks; None for fewer than FEWEST points."""
+
+    @property
+    def slower(self) -> Slower | None:
+        """The last points, if they are slower than the usual level; None where the last one may be
+        as fast as usual again."""
+        if not self.level:
+            return None
+        points = self.series.points
+        later = points[self.level.end :]
+        newest = [point.time.value for point in later[-SHORTEST:]]
+        if not later or min(median(newest), newest[-1]) <= self.level.slow_s:
+            return None
+        usual = median(point.time.value for point in later)
+        return Slower(later, usual / self.level.time, points[self.level.after].run)
 
     @property
     def last(self) -> Segment:
@@ -71,14 +96,7 @@ class FittedSeries(NamedTuple):
     @property
     def steps(self) -> list[Step]:
         """The steps that are sure: levels of few runs, or since an accepted one, may be none."""
-        return [*filter(_is_sure, self.told.steps)]
-
-    @property
-    def least_step(self) -> float | None:
-        """That of the fit, but at least half the interval of the last level; None while its last
-        points are slower: then nobody knows how they differ."""
-        found, level = None if self.slow else self.fit.least_step, self.last.level
-        return max(found, level.ends[1] / level.value - 1) if found and level else found
+        return [*filter(attrgetter("is_sure"), self.told.steps)]
 
     @property
     def case(self) -> Case:
@@ -100,8 +118,8 @@ class FittedSeries(NamedTuple):
         return {
             "system": self.series.system.name, "row": self.case.name,
             "operation": self.case.operation, "size_bytes": self.case.size_bytes,
-            **self.fit._asdict(), "steps": self.steps, "least_step": self.least_step,
-            "points": points,
+            **self.fit._asdict(), "steps": self.steps,
+            "usual": self.level and self.level.as_json(), "points": points,
         }  # fmt: skip
 
 
@@ -129,7 +147,7 @@ def fit_series(
         last = times[fit.segments[-1].first :] if fit.segments and not back else []
         slow, by = slow_end([log(time.value) for time in last], tolerance)
         step = fit.steps[-1] if fit.steps and not back else None
-        is_slower = step and not _is_sure(step) and step.ratio.value > 1 and step.at != begin
+        is_slower = step and not step.is_sure and step.ratio.value > 1 and step.at != begin
         old = fit.segments[-2].level if is_slower else None
         if step and old and times[-1].value > old.value * sqrt(step.ratio.value):
             number = fit.segments[-1].number
@@ -151,8 +169,10 @@ def fit_series(
         by = spread(by, _less_sure(times, slow)) if slow else by
         is_told = any(step.earliest <= begin <= step.latest for step in told.steps)
         step = next((each for each in fit.steps if each.at == begin), None)
-        since = step.ratio if step and _is_sure(step) and not is_told else None
-        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, begin, since))
+        since = step.ratio if step and step.is_sure and not is_told else None
+        is_known = len(times) >= FEWEST and begin < len(times)
+        usual = find_level(times, begin, alpha) if is_known else None
+        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, begin, since, usual))
     return fitted
 
 
@@ -163,7 +183,7 @@ def _without_unsure(fit: Fit, begin: int) -> Fit:
     segments, found = [*fit.segments[:1]], []
     for number, (step, part) in enumerate(zip(fit.steps, fit.segments[1:], strict=True), 1):
         is_last_slowdown = number == len(fit.steps) and step.ratio.value > 1
-        if step.at == begin or is_last_slowdown or _is_sure(step):
+        if step.at == begin or is_last_slowdown or step.is_sure:
             segments.append(part)
             found.append(step)
         else:
@@ -178,29 +198,3 @@ def _less_sure(times: Sequence[Estimate], last: int) -> float:
     variances = [steps.own_deviation(each) ** 2 for each in times]
     usual = median(variances)
     return Z * sqrt(sum(max(0.0, each - usual) for each in variances[-last:])) / last
-
-
-def _is_sure(step: Step) -> bool:
-    """Whether the interval of a step does not contain 1, also as it is written."""
-    low, high = (round(end, 2) for end in step.ratio.ends)
-    return not low <= 1 <= high
-
-
-def fit_with_return(
-    times: Sequence[Estimate], alpha: float, tolerance: float, begin: int = 0
-) -> tuple[Fit, int]:
-    """The steps of a series, in which a level begins at the place `begin` in any case; and how many
-    of its last points are as fast again as before the last step, where that is a slowdown which
-    shows without them."""
-    most = min(SHORTEST - 1, len(times) - begin - 1) if len(times) > FEWEST else 0
-    for back in range(most, 0, -1):
-        before, last = times[-back - 1].value, max(time.value for time in times[-back:])
-        if before < (1 + tolerance) * last:
-            continue  # the one before them is as fast: no need to try
-        fit = find_steps(times[:-back], alpha, tolerance, begin)
-        levels = [part.level.value for part in fit.segments[-2:] if part.level]
-        step = fit.steps[-1] if fit.steps else None
-        is_slowdown = step and step.ratio.value > 1 and _is_sure(step)
-        if is_slowdown and len(levels) == 2 and last < sqrt(prod(levels)) < before:
-            return fit, back
-    return find_steps(times, alpha, tolerance, begin), 0

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.answers.history.causes import LEAST_PART, describe_causes, host_causes, usual_of
-from commbench.answers.history.fitted import TOLERANCE, FittedSeries, fit_series
+from commbench.answers.history.fitted import FittedSeries, fit_series
 from commbench.answers.history.records import HistoryRun, Point, System, short_form
+from commbench.answers.history.steps import TOLERANCE
 from commbench.answers.history.store import History, Keep
 from commbench.plan.case import Case
 from commbench.stats import Estimate, mean_ratio
@@ -63,6 +64,12 @@ class RowStep(NamedTuple):
         before, after = self.found.told.segments[self.number : self.number + 2]
         points = self.found.series.points
         return points[before.first : before.last + 1], points[after.first : after.last + 1]
+
+    @property
+    def around(self) -> tuple[Estimate | None, Estimate | None]:
+        """The levels before and after it."""
+        before, after = self.found.told.segments[self.number : self.number + 2]
+        return before.level, after.level
 
     @property
     def clarity(self) -> float:

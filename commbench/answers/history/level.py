@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, log, prod, sqrt
 from operator import attrgetter, itemgetter
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.fitted import TOLERANCE, fit_with_return
 from commbench.answers.history.noise import JUMP, LEAST_NOISE, Noise, estimate_noise
+from commbench.answers.history.steps import TOLERANCE, Fit, find_steps
 from commbench.answers.history.two_levels import ALPHA, slow_end
-from commbench.stats import Array, Estimate, factor_of_all, np, student_quantile
+from commbench.stats import Array, Estimate, around, factor_of_all, np, student_quantile
 
 SURE = 0.25
 """The weight of a run whose interval is at most about as wide as runs differ; of a level of few
@@ -28,8 +28,8 @@ class Level(NamedTuple):
 
     time: float
     """Seconds."""
-    runs: int
-    """On which it rests, without those that are far from the others."""
+    places: frozenset[int]
+    """Those of the runs on which it rests, without those that are far from the others."""
     number: int
     """With these."""
     deviation: float
@@ -38,9 +38,6 @@ class Level(NamedTuple):
     """Of freedom, of this deviation."""
     usual: float
     """The deviation of a usual run by its own interval; it is a part of `deviation`."""
-    own: float
-    """By how much more the interval of the new run is wider than that: the square root of the
-    difference of the variances."""
     end: int
     """The place of the first run of what is slower now: of the last segment, or after the level."""
     after: int
@@ -61,6 +58,30 @@ class Level(NamedTuple):
     do not show how the host changes."""
     earlier: int = 0
     """How many runs count before the new one."""
+    own: float = 0.0
+    """By how much more the interval of the new run is wider than usual: the square root of the
+    difference of the variances."""
+
+    @property
+    def runs(self) -> int:
+        """On how many runs it rests."""
+        return len(self.places)
+
+    def for_run(self, time: Estimate | None) -> Level:
+        """The level for a new run with this time."""
+        own = steps.own_deviation(time) if time else 0.0
+        return self._replace(own=sqrt(max(0.0, own**2 - self.usual**2)))
+
+    @property
+    def mean(self) -> Estimate:
+        """The level with its 95 % interval."""
+        half = student_quantile(Z, self.degrees) * self.deviation / sqrt(self.runs)
+        return around(log(self.time), half).map(exp)
+
+    @property
+    def prediction(self) -> Estimate:
+        """The level with the interval in which 95 % of single runs are."""
+        return around(log(self.time), self.half()).map(exp)
 
     def half(self, more: int = 0) -> float:
         """Half the 95 % prediction interval of a usual run, by so many more runs."""
@@ -73,6 +94,14 @@ class Level(NamedTuple):
         it alone makes the interval wider."""
         found = self.slowest / self.time
         return found if found > exp(self.half()) else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The level and the interval of single runs, in seconds, and on what they rest."""
+        low, high = self.prediction.ends
+        return {
+            "time_s": self.time, "runs_low_s": low, "runs_high_s": high, "runs": self.runs,
+            "earlier": self.earlier, "noise": self.deviation,
+        }  # fmt: skip
 
     @property
     def counted(self) -> str:
@@ -90,53 +119,75 @@ class Level(NamedTuple):
         return hypot(self.half(), Z * self.own)
 
 
-def find_level(
-    times: Sequence[Estimate],
-    new: Estimate | None = None,
-    accepted: int = 0,
-    alpha: float = ALPHA,
-) -> Level:
-    """The usual level of these times, of at least FEWEST runs, for a new run. It is that of the
+def find_level(times: Sequence[Estimate], accepted: int = 0, alpha: float = ALPHA) -> Level:
+    """The usual level of these times, of at least FEWEST runs, for a usual run. It is that of the
     segment with the lowest level, of those since the place `accepted`, without the last times that
     are slower than the others, or as fast as before a slowdown again."""
     fit, back = fit_with_return(times, alpha, TOLERANCE, accepted)
     if back:
-        return find_level(times[:-back], new, accepted, alpha)
+        return _of_earlier(times, back, accepted, alpha)
     logs = [log(each.value) for each in times]
     noise = estimate_noise(np.array(logs))
     weights = steps.weights_of(times, noise)
     segments, used = [], {}
     for part in fit.segments:
-        own = range(part.first, part.last + 1)
-        sure = [logs[n] for n in own if weights[n] >= SURE]
-        near = near_median(sure if len(sure) >= SHORTEST else [logs[n] for n in own], noise)
-        is_sure = part.level and part.number >= steps.STEADY
-        segments.append(part if is_sure else part._replace(level=Estimate(exp(fmean(near)))))
-        used[part.first] = part.number if is_sure else len(near)
+        own = [*range(part.first, part.last + 1)]
+        if not part.level or part.number < steps.STEADY:
+            sure = [n for n in own if weights[n] >= SURE]
+            own = sure if len(sure) >= SHORTEST else own
+            near = near_median([logs[n] for n in own], noise)
+            own = [n for n in own if logs[n] in near]
+            part = part._replace(level=Estimate(exp(fmean(near))))
+        segments.append(part)
+        used[part.first] = own
     deviation, degrees, known = single_points(logs, segments, weights)
     outliers = len(logs) - known
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise.deviation) if base[-1] == segments[-1] else 0
     if slow:
-        return find_level(times[:-slow], new, accepted, alpha)
-    number, runs = (sum(of) for of in zip(*((p.number, used[p.first]) for p in base), strict=True))
+        return _of_earlier(times, slow, accepted, alpha)
+    number, counted = sum(part.number for part in base), [n for p in base for n in used[p.first]]
     if number >= FEWEST:  # so many say by themselves how much runs differ
         places = [n for part in base for n in range(part.first, part.last + 1)]
         fast = [logs[n] for n in places]
         deviation, degrees, known = single_points(fast, base, weights[places])
         outliers = len(fast) - known
-    logs_of_base = (used[p.first] * log(p.level.value) for p in base if p.level)
-    time = exp(sum(logs_of_base) / runs)
+    logs_of_base = (len(used[p.first]) * log(p.level.value) for p in base if p.level)
+    time = exp(sum(logs_of_base) / len(counted))
     rest = zip(_residuals(logs, segments), weights, strict=True)
     at, above = slow_by_chance([each if weight >= SURE else 0.0 for each, weight in rest])
     slowest = time * exp(above)
     usual = median(sorted(map(steps.own_deviation, times)))
-    more = sqrt(max(0.0, (steps.own_deviation(new) if new else 0.0) ** 2 - usual**2))
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     return Level(
-        time, runs, number, deviation, degrees, usual, more, end, base[-1].last + 1, known,
-        outliers, slowest, at,
+        time, frozenset(counted), number, deviation, degrees, usual, end, base[-1].last + 1, known,
+        outliers, slowest, at, earlier=len(times),
     )  # fmt: skip
+
+
+def _of_earlier(times: Sequence[Estimate], last: int, accepted: int, alpha: float) -> Level:
+    """The level without so many of the last times."""
+    return find_level(times[:-last], accepted, alpha)._replace(earlier=len(times))
+
+
+def fit_with_return(
+    times: Sequence[Estimate], alpha: float, tolerance: float, begin: int = 0
+) -> tuple[Fit, int]:
+    """The steps of a series, in which a level begins at the place `begin` in any case; and how many
+    of its last points are as fast again as before the last step, where that is a slowdown which
+    shows without them."""
+    most = min(SHORTEST - 1, len(times) - begin - 1) if len(times) > FEWEST else 0
+    for back in range(most, 0, -1):
+        before, last = times[-back - 1].value, max(time.value for time in times[-back:])
+        if before < (1 + tolerance) * last:
+            continue  # the one before them is as fast: no need to try
+        fit = find_steps(times[:-back], alpha, tolerance, begin)
+        levels = [part.level.value for part in fit.segments[-2:] if part.level]
+        step = fit.steps[-1] if fit.steps else None
+        is_slowdown = step and step.ratio.value > 1 and step.is_sure
+        if is_slowdown and len(levels) == 2 and last < sqrt(prod(levels)) < before:
+            return fit, back
+    return find_steps(times, alpha, tolerance, begin), 0
 
 
 def _slow_end(logs: Sequence[float], last: steps.Segment, noise: float) -> int:

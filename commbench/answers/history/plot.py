@@ -10,7 +10,9 @@ from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import short_titles
 from commbench.answers.history.fitted import FittedSeries
 from commbench.answers.history.history import Trend
+from commbench.answers.history.noise import JUMP
 from commbench.answers.history.records import HistoryRun, short_form
+from commbench.answers.history.steps import Segment
 from commbench.stats import collect
 from commbench.units import format_bytes, format_time
 from commbench.views import cells
@@ -47,11 +49,17 @@ def chosen_rows(trend: Trend) -> list[FittedSeries]:
     return [each for each in known if id(each) in most]
 
 
-def times_of_runs(trend: Trend) -> Table:
+def times_of_runs(trend: Trend, accepted: Collection[HistoryRun]) -> Table:
     """The times of the rows of the picture, a line for each run; a terminal shows none unless all
-    are asked for."""
+    are asked for. Steps, accepted runs, and the times that make no usual level are marked."""
     rows = chosen_rows(trend)
     times = [{point.run: point for point in each.every} for each in rows]
+    usual = [
+        {each.series.points[n].run for n in each.level.places} if each.level else {*own}
+        for each, own in zip(rows, times, strict=True)
+    ]
+    steps = {run: "step" for change in trend.changes for run in (change.until, change.run)}
+    steps |= dict.fromkeys(accepted, "accepted")
     names = short_titles({n: each.case for n, each in enumerate(rows)})
     are_several = len({each.series.system for each in rows}) > 1
 
@@ -60,19 +68,25 @@ def times_of_runs(trend: Trend) -> Table:
         heading += [rows[number].series.system.where] * are_several
 
         def text(run: HistoryRun) -> str:
-            point = times[number].get(run)
-            return (point and cells.time_text(point.time) + "*" * (not point.counts)) or ""
+            if not (point := times[number].get(run)):
+                return ""
+            text = cells.time_text(point.time) + "*" * (not point.counts)
+            return text if run in usual[number] else f"({text})"
 
         return Column("\n".join(heading), text, cells.NUMBER, MOST_PANELS - number)
 
     columns = (
         Column("run", attrgetter("id"), cells.NUMBER),
         Column("at (UTC)", trend.moment, cells.TEXT),
+        Column("", steps.get, cells.TEXT),
         *map(column, range(len(rows))),
     )
     runs = [run for run in trend.runs if any(run in own for own in times)]
-    waited = "; *: ranks waited, so it does not count" * any(each.waited for each in rows)
-    return Table(f"Times of runs{waited}", columns, runs, brief=())
+    marks = ["in brackets: not in the usual level"]
+    marks *= any(own.keys() - known for own, known in zip(times, usual, strict=True))
+    marks += [f"*: {WAITED}"] * any(each.waited for each in rows)
+    title = f"Times of runs ({'; '.join(marks)})" if marks else "Times of runs"
+    return Table(title, columns, runs, brief=())
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:
@@ -97,6 +111,16 @@ def _mark(look: plot.Look, name: str, every: Sequence[HistoryRun], at: int) -> p
     return plot.Mark(look, at, name=name, text=f"run {every[at].id}", is_upright=True)
 
 
+def _near(found: FittedSeries, part: Segment) -> tuple[int, int]:
+    """The first and the last of the points of a segment, without those at its ends that are far
+    from its level: these may have one of their own, which is not sure."""
+    assert part.level and found.fit.noise
+    level, far = log(part.level.value), JUMP * found.fit.noise.deviation
+    times = enumerate(found.series.points[part.first : part.last + 1], part.first)
+    near = [n for n, point in times if abs(log(point.time.value) - level) <= far]
+    return (near[0], near[-1]) if near else (part.first, part.last)
+
+
 def _panel(
     found: FittedSeries,
     every: Sequence[HistoryRun],
@@ -116,7 +140,7 @@ def _panel(
         *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
     ]
     line = plot.Look(plot.INK, width=1.6)
-    ends = ([(places[at], level.scaled(unit)) for at in (s.first, s.last)] for s, level in known)
+    ends = ([(places[n], level.scaled(unit)) for n in _near(found, s)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
     solid = plot.Look(plot.COLOURS[2], width=4.0)  # also seen below a step
     dashed = plot.Look(plot.INK, dashes=(3, 2), width=1.2)

@@ -41,20 +41,14 @@ from commbench.answers.history.noise import (
     Noise,
     clip,
     estimate_noise,
-    inflation,
 )
-from commbench.answers.history.two_levels import (
-    ALPHA,
-    MOST_SEARCHED,
-    more_cuts,
-    part_of_alpha,
-)
+from commbench.answers.history.two_levels import ALPHA, more_cuts
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
+TOLERANCE = 0.02
+"""A level that changes by less has no step."""
 STEADY = 2 * FEWEST
 """Points of a level of which one outlier hardly changes the mean or the noise."""
-LATER = 6
-"""So many runs after a step, it is said how small a one shows."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
 _NORMAL = NormalDist()
@@ -90,6 +84,12 @@ class Step(NamedTuple):
     ratio: Estimate
     """The new level over the old one."""
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether its interval does not contain 1, also as it is written."""
+        low, high = (round(end, 2) for end in self.ratio.ends)
+        return not low <= 1 <= high
+
 
 class Fit(NamedTuple):
     """A series as segments."""
@@ -98,8 +98,6 @@ class Fit(NamedTuple):
     steps: tuple[Step, ...]
     noise: Noise | None
     """None for a series with fewer than FEWEST points."""
-    least_step: float | None = None
-    """The change of the last level that LATER more points show with a probability of 95 %."""
 
 
 def find_steps(
@@ -141,8 +139,7 @@ def find_steps(
         if at not in accepted:
             first, last = sums.places(ends[n], at, ends[n + 2], noise.deviation**2)
         steps.append(Step(at, first, last, combine(sub, levels[n + 1], levels[n]).map(exp)))
-    least = _least_change(noise, segments[-1].number, number, alpha)
-    return Fit(segments, tuple(steps), noise, max(least, tolerance))
+    return Fit(segments, tuple(steps), noise)
 
 
 def _segments(parts: Iterable[tuple[int, int]], levels: Iterable[Estimate]) -> tuple[Segment, ...]:
@@ -202,20 +199,6 @@ def penalty(noise: Noise, number: int, alpha: float) -> float:
     """What a step of a series of so many points costs, in squares of logarithms."""
     z = _NORMAL.inv_cdf(1 - alpha / (2 * (number - 1)))
     return noise.long_run * student_quantile(z, freedom(number)) ** 2
-
-
-def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
-    """A change between `number` points and LATER more, of `every` and these, whose sum of squares
-    is above the penalty with a probability of 95 %, or that two_levels finds with it."""
-    apart, sure = sqrt(1 / LATER + 1 / number), _NORMAL.inv_cdf(0.95)
-    limit = sqrt(penalty(noise, every + LATER, alpha) / noise.long_run)
-    least = (limit + sure) * sqrt(noise.long_run) * apart
-    if FEWEST <= (of_level := number + LATER) <= MOST_SEARCHED:
-        spread = sqrt(inflation(noise.correlation, of_level))
-        chance = alpha * part_of_alpha(of_level, 1)
-        limit = student_quantile(_NORMAL.inv_cdf(1 - chance), of_level - 2)
-        least = min(least, (limit * spread + sure) * noise.deviation * apart)
-    return exp(least) - 1
 
 
 def _find_cuts(values: Array, weights: Array, noise: Noise, cost: float) -> list[int]:

@@ -22,6 +22,8 @@ MOST_STEPS = 4
 """Steps within a segment that are looked for."""
 MOST_SEARCHED = 100
 """Points of a segment in which they are: with more, the noise is known well."""
+CLIPPED = 4
+"""So often outliers are moved, at most, and steps looked for again."""
 FAR = 3.0
 """Points more deviations away are moved to there, as outliers."""
 _NORMAL = NormalDist()
@@ -73,16 +75,30 @@ def _cuts_by_turns(values: Array, weights: Array, alpha: float) -> Sequence[int]
     length = len(values)
     if not FEWEST <= length <= MOST_SEARCHED:
         return ()
-    sums = Sums(values, weights)
-    for cuts in sums.best(min(MOST_STEPS, length // SHORTEST - 1)):
-        is_slow = np.searchsorted(cuts, np.arange(length), side="right") % 2 == 1
-        if np.average(values[is_slow], weights=weights[is_slow]) < sums.mean(0, length):
-            is_slow = ~is_slow
-        each = part_of_alpha(length, len(cuts))
+    for number in range(1, min(MOST_STEPS, length // SHORTEST - 1) + 1):
+        cuts, is_slow = _best_cuts(values, weights, number)
+        each = part_of_alpha(length, number)
         found = _slower(values, weights, is_slow, alpha * each, is_correlated=True)
         if found and not _are_outliers(values, cuts, is_slow, found):
             return cuts
     return ()
+
+
+def _best_cuts(values: Array, weights: Array, number: int) -> tuple[list[int], Array]:
+    """The places of so many steps with the smallest sum of squares, and which points are on the
+    slow level then. Outliers of these levels are moved to them, and the places looked for again."""
+    moved, places = values, np.arange(len(values))
+    cuts: list[int] = []
+    for _ in range(CLIPPED):
+        sums, last = Sums(moved, weights), cuts
+        *_, cuts = sums.best(number)
+        is_slow = np.searchsorted(cuts, places, side="right") % 2 == 1
+        if np.average(moved[is_slow], weights=weights[is_slow]) < sums.mean(0, len(values)):
+            is_slow = ~is_slow
+        if cuts == last:
+            break
+        moved = _without_outliers(values, weights, is_slow)
+    return cuts, is_slow
 
 
 def part_of_alpha(length: int, number: int) -> float:
@@ -100,11 +116,19 @@ def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array, by: Estima
     return any(part.sum() < SHORTEST for part in alike)
 
 
-def _without_outliers(values: Array, is_slow: Array) -> Array:
+def _without_outliers(values: Array, weights: Array, is_slow: Array) -> Array:
     """The values, each at most FAR deviations from the median of those that are as slow."""
-    middle = np.where(is_slow, np.median(values[is_slow]), np.median(values[~is_slow]))
+    slow, other = (_median(values[part], weights[part]) for part in (is_slow, ~is_slow))
+    middle = np.where(is_slow, slow, other)
     usual = median_deviation(values - middle) * (1 + 5 / len(values))
     return clip(values, middle, FAR * max(usual, LEAST_NOISE))
+
+
+def _median(values: Array, weights: Array) -> float:
+    """The weighted median."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order]) - weights[order] / 2
+    return float(np.interp(weights.sum() / 2, below, values[order]))
 
 
 def _slower(
@@ -112,7 +136,11 @@ def _slower(
 ) -> Estimate | None:
     """By how much some points are slower than the others; None where that may be chance: Student's
     t of two samples. The autocorrelation about the two means may count."""
-    values, number, parts = _without_outliers(values, is_slow), len(values), (is_slow, ~is_slow)
+    values, number, parts = (
+        _without_outliers(values, weights, is_slow),
+        len(values),
+        (is_slow, ~is_slow),
+    )
     slow, other = (float(np.average(values[part], weights=weights[part])) for part in parts)
     rest = np.sqrt(weights) * (values - np.where(is_slow, slow, other))
     squares = max(float(rest @ rest), (number - 2) * LEAST_NOISE**2)

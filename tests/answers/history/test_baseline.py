@@ -297,7 +297,7 @@ def test_a_check_says_that_the_history_is_unsure(history: History, number: int) 
     assert first.startswith(f"The history is the uncertain part: {number} earlier runs differ")
     assert ("With 30 runs the interval would be 0." in first) == (number == 6)
     assert f"{'with' if number == 6 else 'With'} any number of such runs" in first
-    assert f"`commbench history show --db {history.path}` says which lasting one 6 more" in first
+    assert f"`commbench history show --db {history.path}` finds smaller ones that last." in first
     assert "versions of a call" not in gate.text()
     assert "--launches" not in gate.text() and f"A, {number} earlier runs" in gate.text()
 

@@ -30,7 +30,7 @@ from commbench.answers.history import level as levels
 from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.level import find_level
-from commbench.answers.history.steps import LATER, find_steps
+from commbench.answers.history.steps import find_steps
 from commbench.answers.history.two_levels import ALPHA
 from commbench.stats import Estimate
 
@@ -196,15 +196,25 @@ def test_points_with_wide_intervals_weigh_less() -> None:
     assert not find_steps(unsure).steps
 
 
-def test_the_least_step_shows_in_most_series() -> None:
-    rng, shown = np.random.default_rng(6), 0
-    for _ in range(100):
-        logs = 0.03 * white(rng, 60)
-        least = find_steps(series(logs)).least_step
-        assert least is not None
-        later = math.log1p(least) + 0.03 * white(rng, LATER)
-        shown += bool(find_steps(series(np.append(logs, later))).steps)
-    assert 85 <= shown <= 100
+@pytest.mark.parametrize("number", [6, 8, 12, 30])
+def test_95_percent_of_runs_are_in_the_interval_of_the_usual_level(number: int) -> None:
+    rng, within = np.random.default_rng(6), 0
+    for _ in range(200):
+        *logs, later = 0.03 * white(rng, number + 1)
+        low, high = find_level(series(np.array(logs))).prediction.ends
+        within += low <= math.exp(later) <= high
+    assert 180 <= within <= 198
+
+
+@pytest.mark.parametrize(("by", "found"), [(0.5, 0.8), (3.0, 0.8)])
+def test_one_outlier_hides_few_steps(by: float, found: float) -> None:
+    rng, shown = np.random.default_rng(3), 0
+    for _ in range(60):
+        logs = 0.03 * white(rng, 15)
+        logs[7:] += math.log(1.3)
+        logs[rng.integers(15)] += math.log(by)
+        shown += bool(find_steps(series(logs), ALPHA / 3, 0.02).steps)
+    assert shown >= 60 * found
 
 
 def test_a_tolerance_removes_small_steps() -> None:
@@ -215,7 +225,7 @@ def test_a_tolerance_removes_small_steps() -> None:
 
 
 def test_few_and_equal_points() -> None:
-    assert find_steps([]) == ((), (), None, None)
+    assert find_steps([]) == ((), (), None)
     short = find_steps([Estimate(2.0)] * (FEWEST - 1))
     assert short.noise is None and short.segments[0].level.value == pytest.approx(2.0)
     assert short.segments[0].level.ends[0] < 2.0 < short.segments[0].level.ends[1]
