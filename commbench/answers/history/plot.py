@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 from math import log
 from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import short_titles
+from commbench.answers.history.cuts import SHORTEST
 from commbench.answers.history.fitted import FittedSeries
 from commbench.answers.history.history import Trend
 from commbench.answers.history.noise import JUMP
@@ -111,14 +113,20 @@ def _mark(look: plot.Look, name: str, every: Sequence[HistoryRun], at: int) -> p
     return plot.Mark(look, at, name=name, text=f"run {every[at].id}", is_upright=True)
 
 
-def _near(found: FittedSeries, part: Segment) -> tuple[int, int]:
-    """The first and the last of the points of a segment, without those at its ends that are far
-    from its level: these may have one of their own, which is not sure."""
+def _ends(found: FittedSeries, part: Segment) -> tuple[int, int]:
+    """The first and the last of the points of a segment, without SHORTEST or more at an end that
+    are all far above its level, or below: these may have one of their own, which is not sure."""
     assert part.level and found.fit.noise
-    level, far = log(part.level.value), JUMP * found.fit.noise.deviation
-    times = enumerate(found.series.points[part.first : part.last + 1], part.first)
-    near = [n for n, point in times if abs(log(point.time.value) - level) <= far]
-    return (near[0], near[-1]) if near else (part.first, part.last)
+    points = found.series.points[part.first : part.last + 1]
+    over = [
+        log(point.time.value / part.level.value) / found.fit.noise.deviation for point in points
+    ]
+
+    def others(values: Sequence[float]) -> int:
+        number = len([*takewhile(lambda each: each * values[0] > 0 and abs(each) > JUMP, values)])
+        return number * (number >= SHORTEST)
+
+    return part.first + others(over), part.last - others(over[::-1])
 
 
 def _panel(
@@ -140,7 +148,7 @@ def _panel(
         *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
     ]
     line = plot.Look(plot.INK, width=1.6)
-    ends = ([(places[n], level.scaled(unit)) for n in _near(found, s)] for s, level in known)
+    ends = ([(places[n], level.scaled(unit)) for n in _ends(found, s)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
     solid = plot.Look(plot.COLOURS[2], width=4.0)  # also seen below a step
     dashed = plot.Look(plot.INK, dashes=(3, 2), width=1.2)
