@@ -40,7 +40,7 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
     a, b = distinct_names([found.a, found.b])
     launches = [run.launches for run in (found.a, found.b) if run.launches]
     named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
-    words = [each.in_words("the usual runs" if found.a.history else a, b) for each in named]
+    words = [each.in_words("most usual runs" if found.a.history else a, b) for each in named]
     if len({*launches}) > 1:
         first, second = launches
         words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
