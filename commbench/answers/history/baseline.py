@@ -84,7 +84,7 @@ def find_baseline(
         rows.append(_baseline_row(row, levels[key], usual))
         of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
         if late := each.slower:  # as slow as they, or as usual again
-            is_slow |= row.time is None or row.time.value > level.time * sqrt(late.times)
+            is_slow |= row.time is None or row.time.value > level.time * sqrt(late.ratio.value)
     notes = []
     if is_slow:
         changes = trends.find_changes(fitted, environments)
@@ -169,7 +169,7 @@ def _slower_note(
     slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
     change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
     first = change.run if change else first
-    slower, db = span(ratio_text, [row.times for row in found]), db_option(path)
+    slower, db = span(ratio_text, [row.ratio.value for row in found]), db_option(path)
     since = [[p for p in row.later if p.run.placed >= first.placed] for row in found]
     runs = span(str, [*map(len, since)])
     accept = ""

@@ -3,6 +3,7 @@ level of each row; the runs; and the picture over time."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,7 @@ def document(trend: Trend) -> Document:
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
-    slower = [*_slower_since(trend), *_fast_again(trend), *_slower_now(trend)]
+    slower = [*_slower_now(trend), *_fast_again(trend)]
     accepted = [*_since_accepted(trend)]
     if judged and not (answer or slower or any(each.accepted for each in trend.series)):
         answer = [f"No lasting change shows in {format_count(judged, 'row')}."]
@@ -92,11 +93,11 @@ def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
     return own if differ or max(values) > ALIKE * min(values) else [whole]
 
 
-def _times(own: Sequence[Estimate]) -> str:
+def _times(own: Sequence[Estimate], how: str = "as long") -> str:
     """What _by_row found, in words."""
     if own[1:]:
-        return f"{span(cells.ratio_text, own)} times as long, by row"
-    return cells.times_text(own[0], "as long")
+        return f"{span(cells.ratio_text, own)} times {how}, by row"
+    return cells.times_text(own[0], how)
 
 
 def _not_counted(trend: Trend) -> Iterator[str]:
@@ -107,29 +108,51 @@ def _not_counted(trend: Trend) -> Iterator[str]:
         yield f"{last} not count: {WAITED}."
 
 
-def _slower_since(trend: Trend) -> Iterator[str]:
-    """Which rows are slower in the last runs without a step yet, unless someone accepted that."""
-    if rows := [each for each in trend.series if each.slow]:
-        names = _names(rows, trend)
-        runs = span(str, [each.slow for each in rows])
-        last, these = ("run", "this run") if runs == "1" else (f"{runs} runs", "these runs")
-        last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
-        is_sure = all(each.by.ends[0] > 1 for each in rows)
-        old = [point for each in rows for point in each.before_slow]
-        new = [point for each in rows for point in each.series.points[-each.slow :]]
-        by = mean_ratio(each.by for each in rows).value
-        causes = describe_causes(host_causes(old, new, by)) if is_sure else ""
-        went = f"; {causes}" * bool(causes)
-        slower = "Slower" if is_sure else "Perhaps slower"
+def _slower_now(trend: Trend) -> Iterator[str]:
+    """Which rows are slower than usual now, and what makes that usual."""
+    current = [c for c in trend.changes if c.is_current and c.ratio.value > 1]
+    began = {id(step.found): c.run for c in current for step in c.steps}
+    if late := [each for each in trend.series if each.late]:
+        yield from _slower_without_step(late, trend)
+    told = collect(
+        (began.get(id(each), each.slower.after), each)
+        for each in trend.series if each.slower and each.slower != each.late
+    )  # fmt: skip
+    for run, rows in told.items():
         yield (
-            f"{slower} in the last {last}, too few or too noisy for a step: {names} took "
-            f"{_times(_by_row(each.by for each in rows))}{went}. "
-            f"A check of a new run does not count {these} as usual."
+            f"Checks compare {_names(rows, trend)} with the level before run {run.id}. "
+            f"{_accept(run, trend)} makes the later level usual."
         )
-        before, since = ({point.run for point in points} for points in (old, new))
-        calls = {each.case.call for each in rows}
-        words = what_is_new(trend.environments, before, since, calls) if is_sure else []
-        yield from [f"{as_sentence(list_some(words, MOST_CAUSES))}."] * bool(words)
+
+
+def _accept(run: HistoryRun, trend: Trend) -> str:
+    return f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
+
+
+def _slower_without_step(rows: Sequence[FittedSeries], trend: Trend) -> Iterator[str]:
+    """Which rows are slower in the last runs without a step yet, and what changed then."""
+    found = [each.late for each in rows if each.late]
+    runs = span(str, [len(each.later) for each in found])
+    last = "run" if runs == "1" else f"{runs} runs"
+    last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
+    is_sure = all(each.ratio.ends[0] > 1 for each in found)
+    new = [point for each in found for point in each.later]
+    old = [point for each in found for point in each.before]
+    by = mean_ratio(each.ratio for each in found).value
+    causes = describe_causes(host_causes(old, new, by)) if is_sure else ""
+    slower = "Slower" if is_sure else "Perhaps slower"
+    first = Counter(each.later[0].run for each in found).most_common(1)[0][0]
+    is_only = runs != "1" and all(each.late == each.slower for each in rows)
+    accept = f" If that is to last, {_accept(first, trend)} makes it usual." * is_only
+    times = _times(_by_row(each.ratio for each in found), "as long as before")
+    yield (
+        f"{slower} in the last {last}, too few or too noisy for a step: {_names(rows, trend)} took "
+        f"{times}{f'; {causes}' * bool(causes)}.{accept}"
+    )
+    before, since = ({point.run for point in points} for points in (old, new))
+    calls = {each.case.call for each in rows}
+    words = what_is_new(trend.environments, before, since, calls) if is_sure else []
+    yield from [f"{as_sentence(list_some(words, MOST_CAUSES))}."] * bool(words)
 
 
 def _names(rows: Sequence[FittedSeries], trend: Trend) -> str:
@@ -153,29 +176,6 @@ def _fast_again(trend: Trend) -> Iterator[str]:
             f"faster again, but took up to {most} times as long as before run {slow}"
         )  # fmt: skip
         yield f"{last} {how}, too few for a level: {names}."
-
-
-def _slower_now(trend: Trend) -> Iterator[str]:
-    """With which level a check compares the rows that are slower now, and what makes the level
-    since then usual. Rows of which another sentence says that checks do not count them are left
-    out."""
-    current = [c for c in trend.changes if c.is_current and c.ratio.value > 1]
-    began = {id(step.found): c.run for c in current for step in c.steps}
-    rows: dict[HistoryRun, list[FittedSeries]] = {}
-    for each in trend.series:
-        if (found := each.slower) and not each.slow:
-            run = began.get(id(each), found.later[0].run)
-            rows.setdefault(run, []).append(each)
-    for run, own in rows.items():
-        command = f"`commbench history accept {run.id}{db_option(Path(trend.path))}`"
-        untold = [each.slower.times for each in own if each.slower and id(each) not in began]
-        since = "."
-        if untold:
-            since = f"; since then they took {span(cells.ratio_text, untold)} times as long."
-        yield (
-            f"Checks compare {_names(own, trend)} with the level before run {run.id}{since} "
-            f"{command} makes the later level usual."
-        )
 
 
 def _unknown(trend: Trend) -> Iterator[str]:
@@ -312,7 +312,7 @@ VIEW = View(document, schema=1)
 def pictures(trend: Trend) -> Iterator[Picture]:
     """The picture of the rows, with the sentences of the answer; none without a level."""
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
-    now = (*_slower_since(trend), *_fast_again(trend), *_since_accepted(trend))
+    now = (*_slower_now(trend), *_fast_again(trend), *_since_accepted(trend))
     texts = [*texts, *now] or [*document(trend).answer[:1]]
     yield from rows_picture(trend, texts, _accepted(trend))
 

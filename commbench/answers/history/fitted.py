@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import log, sqrt
+from math import exp, hypot, log, sqrt
 from operator import attrgetter
-from statistics import geometric_mean, median
+from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,19 +15,21 @@ from commbench.answers.history.cuts import FEWEST, SHORTEST
 from commbench.answers.history.level import Level, find_level, fit_with_return
 from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import TOLERANCE, Fit, Segment, Step, find_steps
-from commbench.answers.history.two_levels import ALPHA, slow_end
+from commbench.answers.history.two_levels import ALPHA
 from commbench.output.text import short_repr
 from commbench.plan.case import Case
-from commbench.stats import Estimate, spread
+from commbench.stats import Estimate, around
 
 
 class Slower(NamedTuple):
-    """The last runs of a row, if they are slower than its usual level."""
+    """The last runs of a row, if they are slower than a level."""
 
+    before: Sequence[Point]
+    """The runs of the level."""
     later: Sequence[Point]
-    """These runs."""
-    times: float
-    """How many times as long they took; the median."""
+    """The last ones."""
+    ratio: Estimate
+    """Their time, the median, over the level."""
     after: HistoryRun
     """The first run after the level, which others may precede that are slower now."""
 
@@ -44,11 +46,6 @@ class FittedSeries(NamedTuple):
     """The same without that: its steps are those that times show."""
     waited: tuple[Point, ...] = ()
     """Those that do not, for their ranks waited for a core."""
-    slow: int = 0
-    """How many of the last points are slower than the others without a step. They are in no segment
-    where at least FEWEST others are left. 0 where someone accepted them."""
-    by: Estimate = Estimate(1.0)
-    """How many times as long they take."""
     back: int = 0
     """How many of the last points, too few for a level, are nearer to the level before the last
     slowdown than to the one after it; they are in no segment."""
@@ -59,32 +56,15 @@ class FittedSeries(NamedTuple):
     tells it."""
     level: Level | None = None
     """The usual level of the row, for checks; None for fewer than FEWEST points."""
-
-    @property
-    def slower(self) -> Slower | None:
-        """The last points, if they are slower than the usual level; None where the last one may be
-        as fast as usual again."""
-        if not self.level:
-            return None
-        points = self.series.points
-        later = points[self.level.end :]
-        newest = [point.time.value for point in later[-SHORTEST:]]
-        if not later or min(median(newest), newest[-1]) <= self.level.slow_s:
-            return None
-        usual = median(point.time.value for point in later)
-        return Slower(later, usual / self.level.time, points[self.level.after].run)
+    slower: Slower | None = None
+    """What is slower than it now."""
+    late: Slower | None = None
+    """What is slower than the last level without a step; these points are in no segment."""
 
     @property
     def last(self) -> Segment:
         """The points since the last step."""
         return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
-
-    @property
-    def before_slow(self) -> Sequence[Point]:
-        """The points of the level with which the last `slow` points are compared."""
-        number = len(self.series.points) - self.slow
-        begins = [part.first for part in self.fit.segments if part.first < number]
-        return self.series.points[max(begins, default=0) : number]
 
     @property
     def over_before(self) -> float:
@@ -144,57 +124,52 @@ def fit_series(
         begin = sum(point.run.placed < accept for point in counted.points)
         fit, back = fit_with_return(times, alpha, tolerance, begin)
         fit = _without_unsure(fit, begin)
-        last = times[fit.segments[-1].first :] if fit.segments and not back else []
-        slow, by = slow_end([log(time.value) for time in last], tolerance)
-        step = fit.steps[-1] if fit.steps and not back else None
-        is_slower = step and not step.is_sure and step.ratio.value > 1 and step.at != begin
-        old = fit.segments[-2].level if is_slower else None
-        if step and old and times[-1].value > old.value * sqrt(step.ratio.value):
-            number = fit.segments[-1].number
-            slow, by = (number, step.ratio) if 2 * number < len(times) else (0, by)
-        elif old:  # a few slow runs, and the last one is not
-            *kept, part, last_part = fit.segments
-            whole = (*kept, part._replace(last=last_part.last))
-            fit = fit._replace(segments=whole, steps=fit.steps[:-1])
-        if slow and len(times) - slow >= FEWEST:
-            fit = find_steps(times[:-slow], alpha, tolerance, begin)
-            mean = geometric_mean(time.value for time in times[-slow:])
-            level = fit.segments[-1].level
-            by = by.scaled(mean / level.value / by.value) if level else by
+        is_known = len(times) >= FEWEST and begin < len(times)
+        usual = find_level(times, begin, alpha) if is_known else None
+        late = slower = _find_slower(counted.points, usual) if usual else None
+        slowdowns = [step.at for step in fit.steps if step.ratio.value > 1]
+        if usual and slower and slowdowns and slowdowns[-1] >= usual.after:
+            late = _find_slower(counted.points, find_level(times, slowdowns[-1], alpha))
+        number = len(times) - (len(late.later) if late else 0)
+        if late:
+            fit = _without_unsure(find_steps(times[:number], alpha, tolerance, begin), begin)
         waited = tuple(point for point in each.points if not point.counts)
         told = fit
         if 0 < begin < len(times):
-            left_out = back + (slow if len(times) - slow >= FEWEST else 0)
-            told = find_steps(times[: len(times) - left_out], alpha, tolerance)
-        by = spread(by, _less_sure(times, slow)) if slow else by
+            told = find_steps(times[: number - back], alpha, tolerance)
         is_told = any(step.earliest <= begin <= step.latest for step in told.steps)
         step = next((each for each in fit.steps if each.at == begin), None)
         since = step.ratio if step and step.is_sure and not is_told else None
-        is_known = len(times) >= FEWEST and begin < len(times)
-        usual = find_level(times, begin, alpha) if is_known else None
-        fitted.append(FittedSeries(counted, fit, told, waited, slow, by, back, begin, since, usual))
+        fitted.append(
+            FittedSeries(counted, fit, told, waited, back, begin, since, usual, slower, late)
+        )
     return fitted
+
+
+def _find_slower(points: Sequence[Point], level: Level) -> Slower | None:
+    """The last points, if they are slower than a level; None where the last one may be as fast as
+    that again."""
+    later = points[level.end :]
+    newest = [point.time.value for point in later[-SHORTEST:]]
+    if not later or min(median(newest), newest[-1]) <= level.slow_s:
+        return None
+    half = level.half_of_mean(len(later))
+    more = fmean(max(0.0, steps.own_deviation(p.time) ** 2 - level.usual**2) for p in later)
+    half = hypot(half, Z * sqrt(more / len(later)))
+    over = log(median(point.time.value for point in later) / level.time)
+    before = [points[n] for n in sorted(level.places)]
+    return Slower(before, later, around(over, half).map(exp), points[level.after].run)
 
 
 def _without_unsure(fit: Fit, begin: int) -> Fit:
     """The fit without the steps that no sentence tells, since their intervals contain 1: the level
-    there is that of the longer part. The last one stays if it is a slowdown, and an accepted one
-    does."""
+    there is that of the longer part. An accepted one stays."""
     segments, found = [*fit.segments[:1]], []
-    for number, (step, part) in enumerate(zip(fit.steps, fit.segments[1:], strict=True), 1):
-        is_last_slowdown = number == len(fit.steps) and step.ratio.value > 1
-        if step.at == begin or is_last_slowdown or step.is_sure:
+    for step, part in zip(fit.steps, fit.segments[1:], strict=True):
+        if step.at == begin or step.is_sure:
             segments.append(part)
             found.append(step)
         else:
             longer = max(segments[-1], part, key=attrgetter("number"))
             segments[-1] = longer._replace(first=segments[-1].first, last=part.last)
     return fit._replace(segments=tuple(segments), steps=tuple(found))
-
-
-def _less_sure(times: Sequence[Estimate], last: int) -> float:
-    """Half the 95 % interval that the mean of the last times has because they are less sure than
-    usual; a logarithm."""
-    variances = [steps.own_deviation(each) ** 2 for each in times]
-    usual = median(variances)
-    return Z * sqrt(sum(max(0.0, each - usual) for each in variances[-last:])) / last
