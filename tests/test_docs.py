@@ -101,7 +101,7 @@ UNITS = {None: 1, " %": 0.01, " us": 1e-6}
 
 
 def test_the_reasons_of_undecided_answers_are_what_commands_say() -> None:
-    text = (ROOT / "docs" / "undecided.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "noise.md").read_text(encoding="utf-8")
     reasons = re.findall(r"`([^`]+)`", " ".join(re.findall(r"(?m)^\| (`.*?`) \| ", text)))
     assert len(reasons) > 8
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("commbench/**/*.py"))

@@ -19,7 +19,7 @@ from commbench.runner.run_options import RUN_OPTIONS
 STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
 """A workload whose step has the name of that in the documentation."""
 ROOT = Path(__file__).parents[2]
-NAMES = ("comparing", "gates", "rules", "github", "clusters")
+NAMES = ("comparing", "gates", "rules", "github", "clusters", "report")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES))
 PAGES = [file.read_text(encoding="utf-8") for file in FILES]
 DOCUMENTED = re.compile(r"^ {4}(?:- run: )?(commbench (?:compare|check|export|job) .*)$", re.M)

@@ -10,8 +10,8 @@ from golden.runner import EXPECTED, HERE, name_of
 PAGE = HERE.parent.parent / "docs" / "options.md"
 HEAD = """# Commands and options
 
-This is what `commbench COMMAND --help` prints (written by `scripts/golden`). [All
-questions](README.md) has the commands by question.
+This is what `commbench COMMAND --help` prints (written by `scripts/golden`).
+[README](../README.md#what-do-you-want-to-know) has the commands by question.
 """
 
 
