@@ -95,8 +95,8 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES; those of right_rows count. None of a replay, of
-    pairs in rounds and of a soak, which have answers of their own."""
+    """The findings of a run, in the order of SHAPES; only those of right_rows count. None of a
+    replay, of pairs in rounds and of a soak, which have answers of their own."""
     plan = rows[0].header.plan if rows else None
     if plan and (plan.workload or plan.is_soak or has_matrix(plan)):
         return []
