@@ -285,7 +285,9 @@ def reason_of(error: BaseException) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    is_refusal = isinstance(error, NotImplementedError)
+    kind = "it does not say why" if is_refusal else type(error).__name__
+    return (str(error).strip() or kind).splitlines()[0]
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:

@@ -131,6 +131,15 @@ class RaisesLater(Direct):
         super().__call__(output, input)
 
 
+class RefusesLate(Direct):
+    """Rank 1 refuses each call, and not in `setup`."""
+
+    def __call__(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        if self.rank == 1:
+            raise NotImplementedError("2 KiB at least")
+        super().__call__(output, input)
+
+
 class ChangesStream(Direct):
     """Rank 1 leaves another stream of the stand-in for a GPU as the current one."""
 

@@ -214,7 +214,7 @@ def test_an_interrupted_run_keeps_what_was_measured(running, number: int, times:
     assert all(float(row["time_us"]) > 0 and int(row["iterations"]) > 0 for row in measured)
     assert err.splitlines()[-2:] == [
         f"error: stopped by {signal.Signals(number).name}",
-        "hint: continue with `commbench run --resume run`",
+        "hint: `commbench run --resume run` continues the run.",
     ]
 
 

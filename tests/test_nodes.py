@@ -78,7 +78,7 @@ def test_two_nodes_run_the_same_command_and_go_on_with_it(tmp_path: Path) -> Non
     give(kept, tmp_path)
     first, second = run_both(tmp_path, ["--resume", "run"], ["--resume", "run"])
     assert (first.code, second.code) == (0, 0), first.err + second.err
-    assert "resuming run: 1 of 2 cases are finished" in first.err
+    assert "resuming run: 1 of 2 cases are complete" in first.err
     assert [row["iterations"] for row in first.rows()] == ["4", "4"]
     assert (tmp_path / "node1" / "run" / JOURNAL).read_text() == kept
 
@@ -99,7 +99,7 @@ def test_launches_of_two_nodes_go_on_if_both_have_the_same_journal(tmp_path: Pat
     give(kept, tmp_path)
     first, second = run_both(tmp_path, ["--resume", "run"], ["--resume", "run"])
     assert (first.code, second.code) == (0, 0), first.err + second.err
-    assert "resuming run: 1 of 2 cases of launch 2 of 3 are finished" in first.err
+    assert "resuming run: 1 of 3 launches and 1 of 2 cases of launch 2 are complete" in first.err
     assert [row["iterations"] for row in first.rows()] == ["12", "12"]
 
 

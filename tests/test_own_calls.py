@@ -23,6 +23,7 @@ from fake_device import Fake, run_on_fake
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.environment import environment_facts
+from commbench.answers.show.plots import run_pictures
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import parse_options
 
@@ -134,7 +135,7 @@ def test_the_error_names_the_first_wrong_call_and_others_are_right(bad: Ended) -
     assert error.endswith("(and 15 more cases)") and hint.startswith("hint: correct ReturnsEarly")
     assert {line["status"] for line in bad.cases() if not line["case"]["call"]} == {"ok"}
     assert not re.search(r"takes .* as long as", bad.out)
-    assert "\nWrong results:\n" in bad.out and "Not measured" not in bad.out
+    assert "\nWrong results, so there is no time:\n" in bad.out and "Not measured" not in bad.out
     # The number has a line of its own where the cells of noisy times leave no room beside the name.
     assert re.search(r"\n  all_reduce WrongElement\s+2\n", bad.out)
 
@@ -145,12 +146,29 @@ def test_a_call_that_is_wrong_at_once_has_no_times(bad: Ended) -> None:
     assert not timed & {"ReturnsEarly", "WritesBehind", "WritesBefore", "WrongElement"}
 
 
+def test_a_row_that_was_found_wrong_later_has_no_time_anywhere(bad: Ended) -> None:
+    rows = [row for row in bad.rows() if row["call"] == "AddsUp"]
+    timed = {bad.cases()[line["case"]]["case"]["call"] for line in bad.journal()
+             if line["kind"] == "batch"}  # fmt: skip
+    assert "AddsUp" in timed
+    assert {(row["status"], row["time_us"], row["form_ratio"]) for row in rows} == {
+        ("wrong", "", "")
+    }
+    for picture in run_pictures([read_run(bad.folder)]):
+        assert any("because results are wrong: " in note for note in picture.notes)
+
+
 def test_a_call_that_hangs_for_one_size_is_named_with_the_rank(tmp_path: Path) -> None:
     options = ("--sizes", "1K,2K", "--iters", "4", "--timeout", "2")
     ended = measure(tmp_path, "HangsAt2K", *options, **SHORT_DELAYS)
     assert ended.code == 4
     assert "rank 1 on" in ended.err and "bad_calls.py" in ended.err
     assert "checking all_reduce float32 sum in_place HangsAt2K 2 KiB" in ended.err
+    first = (
+        r"Look at bad_calls.py:\d+ __call__ first: there the run hung. If you mend a call, start"
+    )
+    for said in (ended.err, run_commbench(tmp_path, "show", str(ended.folder)).err):
+        assert re.search(first, " ".join(said.split())), said
 
 
 @pytest.mark.parametrize(
@@ -158,7 +176,9 @@ def test_a_call_that_hangs_for_one_size_is_named_with_the_rank(tmp_path: Path) -
     [("RaisesLater", r"(measuring|checking) .* RaisesLater 2 KiB.*the call RaisesLater raised "
       r"ValueError: no more buffers \(bad_calls.py, line \d+\)"),
      ("SetupRaises", r"trying all_reduce float32 sum in_place SetupRaises.*the call SetupRaises "
-      r"raised KeyError: 'topology' \(bad_calls.py, line \d+\)")],
+      r"raised KeyError: 'topology' \(bad_calls.py, line \d+\)"),
+     ("RefusesLate", r"checking .* RefusesLate 2 KiB: the call RefusesLate cannot be made: "
+      r"2 KiB at least \(bad_calls.py, line \d+\)")],
 )  # fmt: skip
 def test_an_exception_on_one_rank_is_named(tmp_path: Path, name: str, error: str) -> None:
     ended = measure(tmp_path, name, "--sizes", "2K", "--iters", "6", **SHORT_DELAYS)
@@ -166,7 +186,7 @@ def test_an_exception_on_one_rank_is_named(tmp_path: Path, name: str, error: str
     (told,) = (line for line in ended.err.splitlines() if line.startswith("error:"))
     assert re.match(f"error: rank 1 on .*{error}", told), told
     assert "continues the run" not in ended.err
-    assert ("Mend the call, and start a new run" in ended.err) == (name == "RaisesLater")
+    assert ("Mend the call, and start a new run" in ended.err) == (name != "SetupRaises")
 
 
 def test_a_call_that_one_rank_refuses_is_named(tmp_path: Path) -> None:
@@ -219,7 +239,7 @@ def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
     ended = measure(tmp_path, "Direct Divided", *options).good()
     found = [(row["call"], row["status"]) for row in ended.rows()]
     assert found == [("", "ok"), ("Direct", "unsupported"), ("Divided", "ok")]
-    assert "Direct has no max" in ended.out
+    assert "Direct has no max: its setup takes no" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -232,6 +252,8 @@ def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
         (named("BadName"), "has the name 'my call'", "letters, digits"),
         (named("Nothing"), "bad_calls.py has no Nothing", "it has: Direct"),
         ("nowhere.py:Ring", "there is no file nowhere.py", "--call file.py:name"),
+        ("rings.d:", "names no call", "file.py:name"),
+        ("./rings:Ring", "names no call", "file.py:name"),
         ("no_such_module:Ring", "cannot be imported: ModuleNotFoundError", "import it in Python"),
         ("broken.py:Ring", "cannot be imported: ZeroDivisionError", "import it in Python"),
         ("leaves.py:Ring", "cannot be imported: SystemExit", "import it in Python"),

@@ -166,7 +166,7 @@ COLUMNS: dict[str, Column] = by_name(
     Column("launches", lambda row: _counted(row, len(row.launch_medians)), INTEGER),
     Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
     Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
-    Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),
+    Column("operation_us", lambda row: row.time and row.interference.operation_s, unit=MICRO),
     Column("stalled_share", lambda row: row.interference.stalled_share),
     Column("queued_share", lambda row: row.queued_share),
     Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),

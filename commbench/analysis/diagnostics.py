@@ -114,7 +114,7 @@ class Diagnostic(NamedTuple):
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:
     """The diagnostics that apply to a row, each with its figure, in the order of the table."""
-    if not row.measurement.batches:
+    if not (row.measurement.batches and row.time):
         return {}
     found = ((diagnostic, diagnostic.figure(row)) for diagnostic in DIAGNOSTICS)
     return {d: figure for d, figure in found if figure is not None and figure > d.threshold}

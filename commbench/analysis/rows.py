@@ -24,7 +24,7 @@ from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.pairs import count_pairs
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
-from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
+from commbench.results.schema import CUT_OFF, OK, WRONG, Measurement, Run, RunHeader
 from commbench.stats import Estimate, collect, ratio
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ResultRow:
     header: RunHeader
     measurement: Measurement
     time: Summary | None
-    """None where nothing was timed."""
+    """None where nothing was timed, or results are wrong."""
     reference: ResultRow | None = None
     """The row of one direct call of the same bytes, where this one's call has another form."""
 
@@ -236,8 +236,8 @@ class ResultRow:
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
-        if self.time and len(launches_of(self.measurement)) == 1:
-            return (self.time.median,)
+        if not self.time or len(launches_of(self.measurement)) == 1:
+            return (self.time.median,) if self.time else ()
         return tuple(map(median, samples_by_launch(self.measurement)))
 
     @property
@@ -265,6 +265,13 @@ class ResultRow:
         return Estimate(value, *((min(low, value), max(high, value)) * found.has_interval))
 
 
+def right_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows with right results, without those of an own call that is wrong in another one: how
+    fast it is, is not told."""
+    wrong = {row.case.call for row in rows if row.measurement.status == WRONG} - {""}
+    return [r for r in rows if r.measurement.status == OK and r.case.call not in wrong]
+
+
 def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
     """Why sampling stopped; that it was cut off, where launches of the plan are missing."""
     measured = len(launches_of(measurement))
@@ -272,11 +279,11 @@ def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
 
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
-    """The row of one measurement."""
+    """The row of one measurement. What commbench timed of wrong results is no time of the call."""
     batches, reported = samples_of(measurement.batches), measurement.reported
     spread = usual_launch_spread(header.plan.backend)
     launches, time = samples_by_launch(measurement), None
-    if any(batches):
+    if any(batches) and measurement.status != WRONG:
         time = summarise(batches, launches, spread)
         own = time.iterations, time.minimum, time.maximum
         known = cover_launches(time.estimate, len(launches), spread, *own)

@@ -31,7 +31,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.launch.launchers import torchrun_line
 from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, resume_command
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, holds_rounds, next_step
 from commbench.results.schema import RunHeader, is_in_process
 from commbench.runner.option import as_label
 from commbench.runner.planning import node_config
@@ -235,7 +235,8 @@ def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.S
     for name, run in runs.items():
         blocks: tuple[doc.Block, ...] = reproduce(run.header) if run.header else (unknown,)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
-            blocks = (doc.Text(f"Continue it: `{resume_command(run.path)}`"), *blocks)
+            reason, own = run.end.reason if run.end else "", bool(run.header.plan.own_calls)
+            blocks = (doc.Text(next_step(run.path, reason, own)), *blocks)
         parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
     return doc.Section("How to reproduce", parts)
 

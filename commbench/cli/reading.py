@@ -13,7 +13,7 @@ from commbench.cli.commands import Show
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
 from commbench.results.files import is_file, is_folder, write_new
-from commbench.results.run_folder import JOURNAL, find_newest, find_sweep, resume_command
+from commbench.results.run_folder import JOURNAL, find_newest, find_sweep, next_step
 from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 from commbench.views.formats import JSON, choose_format
 from commbench.views.formats import show as show_result
@@ -68,11 +68,11 @@ def show(
     if format in (JSON, NCCL_TESTS) or groups:  # the text says it
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
-        condition = "To continue it" if end else "If it was cut off, continue it"
-        command = resume_command(loaded.path)
+        own = bool(loaded.header and loaded.header.plan.own_calls)
+        text = next_step(loaded.path, end.reason if end else "", own)
         if is_file(Path(name)) and Path(name).name != JOURNAL:
-            command = f"copy it to FOLDER/{JOURNAL}, and type commbench run --resume FOLDER"
-        print_status(f"{condition}: {command}")
+            text = f"Copy it to FOLDER/{JOURNAL}: {next_step('FOLDER', '', own)}"
+        print_status(f"{'' if end else 'If it was killed: '}{text}")
 
 
 def plot(runs: list[str], output: Path | None, peak: str | None, **given: Any) -> None:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
 from commbench.plan.plan import Plan
+from commbench.results.run_folder import CALL_RAISED
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import STOPPED, realtime_hint
 
@@ -80,7 +81,7 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
         # torch has the message of an exception that was raised before or after `run_rank`.
         text = recorded[rank].text if rank in recorded else message.split("\n")[0]
         how = f"ended with exit code {exit_code}{doing}" + (f": {text}" if text else "")
-        hint = FAILED_HINT
+        hint = f"mend the call; {FAILED_HINT}" if CALL_RAISED.search(how) else FAILED_HINT
     error = _make_rank_error(scratch_dir, rank, how, hint)
     return LaunchOutcome(error, is_root_cause=bool(primary))
 

@@ -36,6 +36,7 @@ CLASS = (
     "`setup(self, group, device, dtype, count)`"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MODULE = re.compile(r"\w+(\.\w+)*")
 _SIZES = (Extent.WHOLE.value, Extent.BLOCK.value)
 
 
@@ -193,7 +194,11 @@ def _find(source: str) -> Any:
             known = [*points, "package.module:name", "file.py:name"]
             raise name_error("call", source, known, lists="`commbench ops --calls`")
         return _found(source, points[source].load)
-    module = _found(source, _import_file if where.endswith(".py") else _import, where)
+    is_file = where.endswith(".py")
+    if not name or not (is_file or _MODULE.fullmatch(where)):
+        hint = "write file.py:name or package.module:name"
+        raise UsageError(f"--call {source} names no call", hint)
+    module = _found(source, _import_file if is_file else _import, where)
     entry = module
     for part in name.split("."):
         entry = getattr(entry, part, None)
@@ -223,8 +228,8 @@ def _found(source: str, load: Callable[..., Any], *names: str) -> Any:
         hint = "import it in Python to see where that happens"
         if isinstance(error, ImportError):
             hint += (
-                "; modules of the current folder are found, too. `--vary python` needs it where "
-                "this commbench is, too"
+                "; a file ends in .py, and modules of the current folder are found, too. `--vary "
+                "python` needs it where this commbench is, too"
             )
         raise UnavailableError(why, hint) from error
 
@@ -241,7 +246,8 @@ def _import_file(text: str) -> ModuleType:
     """The module of a file, which finds other modules beside it."""
     path = Path(text).expanduser().resolve()
     if not path.is_file():
-        raise UsageError(f"there is no file {text}", "write --call file.py:name, from this folder")
+        hint = f"write --call file.py:name, as seen from {Path.cwd()}"
+        raise UsageError(f"there is no file {text}", hint)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     name = f"commbench_call_{crc32(str(path).encode()):08x}_{path.stem}"

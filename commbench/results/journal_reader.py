@@ -301,16 +301,20 @@ class JournalReader:
     def run(self, path: str) -> Run:
         """The run, its measurements with their batches, in the order of the plan."""
         assert self.header is not None
-        unfinished = {
-            index: Measurement(self._cases[index], schema.OK, stop_reason=schema.CUT_OFF)
-            for index in self._batches
-            if index not in self._found and not self._is_imported
+        open_cases = () if self._is_imported else self._batches.keys() - self.finished
+        cut_off = {  # what the latest launch has begun and not finished
+            index: own._replace(stop_reason=schema.CUT_OFF)
+            for index in open_cases
+            if (own := self._found.get(index) or Measurement(self._cases[index], schema.OK))
+            and (index not in self._found or self._batches[index][-1].launch == self.launch)
+            and own.status == schema.OK
         }
-        found = sorted((self._found | unfinished).items())
+        found = sorted((self._found | cut_off).items())
         batches: Any = self._batches  # of each case a sequence that equals a tuple
         recorded = {i: self._rank_times.get(i, ()) for i, _ in found}
         for (index, launch), added in self._ranks.items():
             recorded[index] += added.result(launch)
+        is_whole = self.launch < self.launches or len(self.finished) == len(self._cases)
         checks = collect((check.case, check) for check in self._checks)
         measurements = tuple(
             with_checks(m, checks.get(i, ()))._replace(
@@ -319,7 +323,7 @@ class JournalReader:
             for i, m in found
         )
         return Run(
-            path, self.header, measurements, self.end, self.checked, self.launches,
+            path, self.header, measurements, self.end, self.checked, self.launch + is_whole,
             tuple(self._checks), tuple(self._restarts), tuple(filter(None, self._starts.values())),
         )  # fmt: skip
 

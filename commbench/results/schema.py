@@ -349,7 +349,7 @@ class Run(NamedTuple):
     checked: bool = True
     """Whether all its lines have checksums; those of older schemas have none."""
     launches: int = 0
-    """How many launches a journal has that ended complete."""
+    """How many launches are complete: they have finished every case. Texts give this number."""
     checks: tuple[Check, ...] = ()
     """Those of a soak, in the order they were made."""
     restarts: tuple[tuple[float, str], ...] = ()

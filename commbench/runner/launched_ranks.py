@@ -4,7 +4,6 @@ torchrun, srun or mpirun started, of which this process is one."""
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,15 +20,14 @@ from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import RunProgress, read_run
-from commbench.results.run_folder import JOURNAL, create_folder, new_folder, resume_command
-from commbench.results.schema import COMPLETE, Run, RunEnd
+from commbench.results.run_folder import JOURNAL, create_folder, new_folder, next_step
+from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener, restored_process_state
+from commbench.units import format_count
 from commbench.validation import LONGEST_TEXT
 from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.watchdog.rank_state import record_error
 
-CALL_RAISED = re.compile(r": the call \S+ raised ")
-"""In the message of an error: an own call raised an exception, which its code would raise again."""
 NOTHING_MEASURED = "nothing was measured yet: run the same command again"
 """The hint for a run that was interrupted before its ranks began to measure."""
 
@@ -63,16 +61,12 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             is_as_before = bool(planned.progress) and _size_bytes(folder / JOURNAL) <= journal_bytes
             is_recorded = is_as_before or _record_failure(folder, error, elapsed_s, listener)
             is_refused = isinstance(error, (errors.UsageError, errors.UnavailableError))
-            resume = f"`{resume_command(folder)}{' --history' * planned.options.history}`"
+            own, more = bool(planned.plan.own_calls), " --history" * planned.options.history
             if isinstance(error, errors.Interrupted):
-                hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
+                hint = next_step(folder, "", own, more) if is_recorded else NOTHING_MEASURED
                 error.texts = error.texts[0], hint
             elif is_recorded and not (is_as_before and is_refused):
-                then = f"{resume} continues the run."
-                if CALL_RAISED.search(error.message):
-                    then = "Mend the call, and start a new run: --resume needs the same code."
-                elif planned.plan.own_calls and isinstance(error, errors.RankError):
-                    then = f"If the call is to blame, start a new run after you mended it; {then}"
+                then = next_step(folder, error.message, own, more)
                 listener.status(f"What was measured is kept in {folder}. {then}")
         if error is caught:
             raise
@@ -222,8 +216,7 @@ def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
     header = progress.run.header
     task = LaunchTask(header.plan, header.label, Path(progress.run.path), launch=progress.launch)
     task = task._replace(resumed_from=header, journal=progress.digest)
-    end, cases = progress.run.end, header.plan.cases()
-    is_finished = len(progress.finished) == len(cases) or bool(end and end.status == COMPLETE)
+    is_finished = progress.run.launches > progress.launch
     current = [] if is_finished else [task._replace(finished=progress.finished)]
     return current + launch_tasks(task)[progress.launch + 1 :]
 
@@ -235,14 +228,15 @@ def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
 
 
 def progress_text(progress: RunProgress) -> str:
-    """One line that says how far a run has come."""
-    plan = progress.run.header.plan
-    number = f"{progress.launch + 1} of {plan.launches}"
-    if len(progress.finished) == len(plan.cases()) and plan.launches > 1:
-        return f"resuming {progress.run.path}: {number} launches are finished"
-    launch = f" of launch {number}" if plan.launches > 1 else ""
-    count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
-    begun = [m for m in progress.run.measurements if m.batches]
-    more = sum(m.case.index not in progress.finished for m in begun)
-    samples = f", {more} others have samples" if more else ""
-    return f"resuming {progress.run.path}: {count} are finished{samples}"
+    """What there is of a run, which is kept, and what is measured now."""
+    run, launch, finished = progress.run, progress.launch, progress.finished
+    plan, several = run.header.plan, run.header.plan.launches > 1
+    parts = [f"{run.launches} of {plan.launches} launches"] * several
+    if run.launches <= launch:
+        of_launch = f" of launch {launch + 1}" * several
+        parts.append(f"{len(finished)} of {format_count(len(plan.cases()), 'case')}{of_launch}")
+    begun = [m for m in run.measurements if m.batches and m.case.index not in finished]
+    more = sum(m.batches[-1].launch == launch for m in begun)
+    begun_text = f", and another {more} in part" * bool(more)
+    complete = f"{' and '.join(parts)} are complete{begun_text}"
+    return f"resuming {run.path}: {complete}. All this is kept, and only the rest is measured now"

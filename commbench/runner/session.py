@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.errors import RecordsError, UsageError, WrongResultError, raise_at_signals
 from commbench.plan.workload_fit import EVERY_STEP
+from commbench.results.files import path_exists
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run, holds_rounds, resume_command
@@ -42,7 +43,8 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
             if not is_first:
                 return None
             whole = complete(progress)
-            listener.status(f"{whole.path} is complete: there is nothing to resume")
+            adds = "" if whole.header.plan.is_soak else " (--launches adds launches)"
+            listener.status(f"{whole.path} is complete: there is nothing to resume{adds}")
             return _finish(whole, replace(options, plots=False), listener)
         options = with_recorded_plan(options, progress.run.header)
     if not rank_context:
@@ -69,7 +71,7 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
 
 def _report(run: Run, options: RunOptions, listener: RunListener) -> None:
     from commbench.answers.pairs.document import pairs_files
-    from commbench.results.files import path_exists, write_new
+    from commbench.results.files import write_new
 
     listener.ended(run, None)
     for name, text in pairs_files(run).items():
@@ -131,8 +133,10 @@ def find_resumable(options: RunOptions) -> RunProgress:
     if holds_rounds(path):
         hint = f"`{resume_command(path)}` continues it"
         raise UsageError(f"{path} is a setting of a sweep", hint)
-    if path.is_file() and path.name != JOURNAL:
-        raise RecordsError(f"{path} cannot be resumed", f"give a run folder with a {JOURNAL}")
+    journal = path if path.is_file() else path / JOURNAL
+    if journal.name != JOURNAL or not path_exists(journal):
+        hint = f"give a run folder with a {JOURNAL}, or measure again"
+        raise RecordsError(f"{path} cannot be resumed", hint)
     progress = read_progress(path)
     if is_imported(progress.run.header):
         raise RecordsError(f"{path} was imported and cannot be resumed", "measure it again")
@@ -205,4 +209,4 @@ def _recorded_value(option: Option, header: RunHeader) -> Any:
 
 
 def _text(value: Any) -> str:
-    return "as needed" if value is None else value_text(value)
+    return "as needed" if value is None else value_text(value) or "none"

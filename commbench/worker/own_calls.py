@@ -27,15 +27,11 @@ from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.worker import groups, verify
 from commbench.worker.device import Device
-from commbench.worker.watchdog.rank_state import make_failure
+from commbench.worker.watchdog.rank_state import CallError, make_failure
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
     from commbench.worker.communicator import Communicator
-
-
-class CallError(Exception):
-    """What an own call raised, in words with its name."""
 
 
 @contextmanager
@@ -46,16 +42,16 @@ def blaming(case: Case, *refusals: type[Exception]) -> Iterator[None]:
         yield
     except (errors.CommbenchError, CallError, MemoryError, torch.OutOfMemoryError, *refusals):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not case.call or make_failure(error).is_secondary:
             raise
-        raise CallError(
-            f"the call {case.call} raised {type(error).__name__}: {errors.first_line(error)}"
-            f"{_where(case, error)}"
-        ) from error
+        how = f"raised {type(error).__name__}:"
+        how = "cannot be made:" if isinstance(error, NotImplementedError) else how
+        how += f" {errors.first_line(error)}"
+        raise CallError(f"the call {case.call} {how}{_where(case, error)}") from error
 
 
-def _where(case: Case, error: Exception) -> str:
+def _where(case: Case, error: BaseException) -> str:
     """The line of the call's own file in which it happened: ` (ring.py, line 12)`."""
     kind = load(case.own_call)
     file = source_file(kind if isinstance(kind, type) else type(kind))
@@ -85,7 +81,8 @@ def set_up(case: Case, view: groups.GroupView, device: Device) -> Any:
         takes = inspect.signature(setup).parameters if setup else {}
         # A call whose `setup` takes no reduce operation adds.
         if case.reduce_op not in ("", "sum") and "reduce_op" not in takes:
-            raise NotImplementedError(f"{case.call} has no {case.reduce_op}: setup(reduce_op) does")
+            why = f"{case.call} has no {case.reduce_op}: its setup takes no reduce_op"
+            raise NotImplementedError(why)
         more = {"reduce_op": case.reduce_op, "root": case.root}
         given = view.group, device.torch_device, getattr(torch, case.dtype), case.count
         if setup:

@@ -31,7 +31,7 @@ from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
 from commbench.validation import brief
-from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
+from commbench.worker import coordinator, feasibility, measure, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
 from commbench.worker.device import Accelerator, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
@@ -287,7 +287,7 @@ def _on_group(group: Any, meeting: Meeting, plan: Plan, device: Device) -> Itera
         yield comm
     except CommbenchError:
         raise
-    except (RuntimeError, OSError, own_calls.CallError) as error:
+    except (RuntimeError, OSError, rank_state.CallError) as error:
         why = f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}"
         hint = "read the errors of the other ranks, and check that all of them called measure()"
         raise RankError(why, hint) from error

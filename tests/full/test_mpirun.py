@@ -98,7 +98,7 @@ def test_a_run_under_mpirun_that_was_cut_off_goes_on_under_mpirun(tmp_path: Path
         again = start(cluster, tmp_path, options, ["--resume", "run", "--no-plots"], 3)
         ended = finish(again, tmp_path)
     check_resumed(ended, before)
-    assert ended.err.count("resuming run: 1 of 2 cases are finished") == 1
+    assert ended.err.count("resuming run: 1 of 2 cases are complete") == 1
 
 
 @pytest.mark.parametrize("rank", [0, 1])

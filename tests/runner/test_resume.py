@@ -99,7 +99,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
 
     ended = resume(tmp_path, *ASCENDING[:4]).good()
     assert journal.read_bytes().startswith(interrupted)
-    assert f"resuming run: {second} of 6 cases are finished" in ended.err
+    assert f"resuming run: {second} of 6 cases are complete" in ended.err
     assert "cpu mode quiet (as before)\n" in ended.err
     # Every case is finished once, with the iterations that were asked for, wherever it was cut.
     assert sorted(finished(journal)) == list(range(6))
@@ -120,6 +120,22 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     ]  # fmt: skip
 
 
+def test_show_and_resume_count_the_launches_of_a_run_alike(tmp_path: Path) -> None:
+    options = ("--sizes", "1K,2K", "--iters", "20", "--launches", "2", "--output", "run")
+    journal = run_commbench(tmp_path, "run", *options, "--no-plots").good().folder / JOURNAL
+    lines = journal.read_text().splitlines(keepends=True)
+    second = next(n for n, line in enumerate(lines) if n and '"kind": "header"' in line)
+    journal.write_text("".join(lines[: second + 2]))
+    shown = run_commbench(tmp_path, "show", "run").good()
+    assert "1 of 2 launches complete" in shown.out
+    assert "2 of 2 cases were measured only in part (cut off)" in shown.out
+    assert "If it was killed: `commbench run --resume run` continues the run." in shown.err
+    told = "1 of 2 launches and 0 of 2 cases of launch 2 are complete, and another 1 in part. "
+    ended = resume(tmp_path, "--no-plots").good()
+    assert told in ended.err and "only the rest is measured now" in ended.err
+    assert "2 of 2 cases were measured; all results are correct." in ended.out
+
+
 @pytest.mark.full
 def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     journal = tmp_path / "run" / JOURNAL
@@ -133,7 +149,7 @@ def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "run").rename(tmp_path / "results" / "mine")
     (tmp_path / "run").symlink_to("results/mine")
     ended = run_commbench(tmp_path, "run", "--resume", "twi", "--no-plots").good()
-    assert "of launch 2 of 2 are finished" in ended.err
+    assert "1 of 2 launches and " in ended.err and "of launch 2 are complete" in ended.err
     assert journal.read_bytes().startswith(before)
     headers = lines_of(journal, "header")
     assert [(line["launch"], line["resumed"]) for line in headers] == [
@@ -240,7 +256,7 @@ def test_a_run_under_torchrun_goes_on_under_torchrun(tmp_path: Path) -> None:
     journal = cut_after_one_case(tmp_path / "run" / JOURNAL)
     before = journal.read_bytes()
     ended = under_torchrun(tmp_path, "--resume", "run").good()
-    assert ended.err.count("resuming run: 1 of 2 cases are finished") == 1
+    assert ended.err.count("resuming run: 1 of 2 cases are complete") == 1
     assert journal.read_bytes().startswith(before)
     launchers = [(line["launcher"], line["resumed"]) for line in lines_of(journal, "header")]
     assert launchers == [("torchrun", False), ("torchrun", True)]
@@ -266,7 +282,8 @@ def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     before = contents(folder / JOURNAL)
     ended = resume(tmp_path, "--seed", "0")
     assert (ended.code, ended.err) == (
-        0, "run is complete: there is nothing to resume\nresults are in run\n"
+        0, "run is complete: there is nothing to resume (--launches adds launches)\n"
+        "results are in run\n",
     )  # fmt: skip
     assert ended.out == run_commbench(tmp_path, "show", "run").out
     assert contents(folder / JOURNAL) == before
@@ -279,7 +296,7 @@ def test_runs_that_go_on_with_more_launches_are_compared_in_turns(tmp_path: Path
     before = read_run(tmp_path / "one")
     for label in ("one", "other"):
         ended = run_commbench(tmp_path, "run", "--resume", label, "--launches", "5", "--no-plots")
-        assert "3 of 5 launches are finished" in ended.good().err
+        assert "3 of 5 launches are complete" in ended.good().err
     one, other = (read_run(tmp_path / label) for label in ("one", "other"))
     assert (one.header.plan.launches, one.launches, len(one.starts)) == (5, 5, 5)
     assert not one.incomplete

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
+from math import nan
 
 from commbench import __version__
 from commbench.analysis.rows import ResultRow, make_rows
@@ -54,7 +55,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     if not pairs:
         return left_out
     program = OPERATIONS[rows[0].case.operation].nccl_tests
-    busbw = [row.busbw or 0.0 for pair in pairs for row in pair if row]
+    busbw = [row.busbw or 0.0 for pair in pairs for row in pair if row and row.time] or [nan]
     wrong = sum(row.measurement.wrong or 0 for row in rows)
     return [
         _origin(run),
@@ -78,7 +79,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
 def _has_line(row: ResultRow) -> bool:
     case, status = row.case, row.measurement.status
     known = bool(OPERATIONS[case.operation].nccl_tests) and case.placement in PLACEMENTS
-    return known and status in (OK, WRONG) and row.busbw is not None
+    return known and (status == WRONG or (status == OK and row.busbw is not None))
 
 
 def _pairs(rows: list[ResultRow]) -> list[Pair]:
@@ -106,9 +107,9 @@ def _line(pair: Pair) -> str:
             continue
         wrong = row.measurement.wrong
         cells += [
-            _number(row.time.median / MICRO if row.time else 0.0, TIME),
-            _number((row.algbw or 0.0) / GB, BANDWIDTH),
-            _number((row.busbw or 0.0) / GB, BANDWIDTH),
+            _number(row.time.median / MICRO if row.time else nan, TIME),
+            _number((nan if row.algbw is None else row.algbw) / GB, BANDWIDTH),
+            _number((nan if row.busbw is None else row.busbw) / GB, BANDWIDTH),
             "N/A" if wrong is None else str(wrong),
         ]
     return "  ".join(f"{cell:>{wide}}" for cell, wide in zip(cells, WIDTHS, strict=True))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from commbench.analysis.diagnostics import has_waited, waited_answer
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.load import as_loaded_run
-from commbench.analysis.rows import ResultRow, make_rows
+from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.analysis.rows import ResultRow, make_rows, right_rows
 from commbench.answers.expect.curve_document import curves_text
 from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
@@ -51,7 +52,8 @@ HEADINGS = {
 
 
 def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
-    """Lines for below a title: where and what was measured, and which figure is drawn."""
+    """Lines for below a title: where and what was measured, which figure is drawn, and which rows
+    are not."""
     shared = ", ranks share a GPU: not performance"
     machines = dict.fromkeys(
         (run.header.describe_ranks() + shared * run.header.gpu_shared, run.name) for run in runs
@@ -64,6 +66,12 @@ def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
     is_ours = any(m.batches for run in runs for m in run.measurements)
     given = [f"Time in the file: {statistic}" for statistic in sorted(reported)[:2]]
     text = "; ".join(["Median of the slowest rank's times"] * is_ours + given)
+    for run in runs:
+        cases = [m.case for m in run.measurements]
+        wrong = [m.case for m in run.measurements if m.status == WRONG]
+        of_run = f" of {run.name}" * (len(runs) > 1)
+        names = name_rows(wrong, cases, LONGEST)
+        lines += [f"Not drawn, because results are wrong: {names}{of_run}"] * bool(wrong)
     return [*lines, *filter(None, [text])]
 
 
@@ -84,7 +92,7 @@ def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
     of_runs = [make_rows(run) for run in runs]
     rows = [row for own in of_runs for row in own]
     told = {row.case for row in run_table.without_parts(rows)}
-    counted = (row for curve in curves.curves for row in curve.timed if row.case in told)
+    counted = [r for c in curves.curves for r in right_rows(c.rows) if r.case in told]
     pairs = [*zip(runs, of_runs, strict=True)]
     waiting = [run.name for run, own in pairs if any(has_waited(row.queued_share) for row in own)]
     # The runs that have such rows are named where not all have.
@@ -99,7 +107,7 @@ def _find_answer(runs: Sequence[Run], curves: CurveSet) -> _Answer:
 
 def describe_busbw(curves: CurveSet) -> str:
     """The highest bus bandwidths of the curves, and the rows that do not count, in sentences."""
-    peaks = [(curve, peak) for curve in curves.curves if (peak := run_table.peak_of(curve.timed))]
+    peaks = [(curve, peak) for curve in curves.curves if (peak := run_table.peak_of(curve.rows))]
     texts = [
         f"{curves.name(curve, len(curves.operations) > 1)} "
         f"{bandwidth_with_interval_text(row.known_busbw)} at {format_bytes(row.case.size_bytes)}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import LONGEST, name_rows, short_titles
-from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
+from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, right_rows, worst_alone
 from commbench.analysis.statistics import ENOUGH, UNTESTED
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.formats import texts
@@ -151,7 +151,7 @@ def summarise_kinds(kinds: Kinds) -> Iterator[Kind]:
     """The figures of each kind."""
     titles = short_titles({title: rows[0].case for title, rows in kinds.items()}, ("group_ranks",))
     for title, rows in kinds.items():
-        right = [row for row in rows if row.time and row.measurement.status == OK]
+        right = [row for row in right_rows(rows) if row.time]
         counted = [row for row in right if _counts(row)]
         mark = "" if counted else max(map(_mark, rows))
         yield Kind(titles[title], rows, summarise_curve(counted or right), mark)
@@ -187,10 +187,9 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     return Table("Summary: one row for each kind of call", columns, kinds, attrgetter("title"))
 
 
-def peak_of(rows: Iterable[ResultRow]) -> ResultRow | None:
+def peak_of(rows: Sequence[ResultRow]) -> ResultRow | None:
     """The row of the highest bus bandwidth; of those that count, with right results."""
-    right = (row for row in rows if row.busbw and row.measurement.status == OK)
-    known = filter(_counts, right)
+    known = (row for row in right_rows(rows) if row.busbw and _counts(row))
     return max(known, key=lambda row: row.busbw or 0.0, default=None)
 
 

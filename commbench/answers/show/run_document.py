@@ -162,7 +162,7 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Pictures(lambda: _pictures(run)),
         *sections,
         *_tables(shown, kinds),
-        doc.Items(list_missing(wrong), "Wrong results"),
+        doc.Items(list_missing(wrong), "Wrong results, so there is no time"),
         doc.Items(list_missing(missing), "Not measured"),
         doc.Items(left_out(run.header.plan)),
         doc.Items(notes, "Notes about the imported file"),
@@ -284,8 +284,7 @@ def _measured(run: Run) -> str:
     """`4 of 5 cases were measured, 1 skipped; all results are correct.`"""
     found = run.measurements
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
-    measured = [m for m in found if m.status == OK or (m.status == WRONG and m.batches)]
-    wrong = sum(m.status == WRONG or bool(m.wrong) for m in found)
+    measured = [m for m in found if m.status == OK]
     part = sum(find_stop_reason(run.header, m) == CUT_OFF for m in measured)
     checked = sum(m.wrong == 0 for m in measured)
     unchecked = sum(m.case.has_result and m.wrong is None for m in measured)
@@ -299,8 +298,8 @@ def _measured(run: Run) -> str:
         parts.append(f"{alone} of them a group alone, of which rows show the slowest")
     others = Counter(m.status for m in found) - Counter(m.status for m in measured)
     parts += [f"{number} {status}" for status, number in others.items()]
-    if wrong:
-        results = "" if others[WRONG] else f"; the results of {wrong} are wrong"
+    if others[WRONG]:
+        results = ""
     elif unchecked and part == unchecked:
         some = f"the results of {checked} were checked and are correct; " * bool(checked)
         results = f"; {some}no check is recorded of those that were {CUT_OFF}"

@@ -17,7 +17,7 @@ from commbench.analysis.clearer import more_precisely
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
-from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
+from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow, right_rows
 from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import LATENCY_BOUND, size_of, time_of
@@ -26,7 +26,7 @@ from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
-from commbench.results.schema import WRONG, RunHeader
+from commbench.results.schema import RunHeader
 from commbench.stats import SAME, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
 from commbench.units import format_bytes, format_rough
 from commbench.views import cells
@@ -95,15 +95,12 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing, nor
-    do those of an own call that is wrong at some size. None of a replay, of pairs in rounds and of
-    a soak, which have answers of their own."""
+    """The findings of a run, in the order of SHAPES; only those of right_rows count. None of a
+    replay, of pairs in rounds and of a soak, which have answers of their own."""
     plan = rows[0].header.plan if rows else None
     if plan and (plan.workload or plan.is_soak or has_matrix(plan)):
         return []
-    wrong = {row.case.call for row in rows if row.measurement.status == WRONG} - {""}
-    right = (row for row in rows if row.measurement.status != WRONG and row.case.call not in wrong)
-    timed = [row for row in right if row.time]
+    timed = [row for row in right_rows(rows) if row.time]
     chosen: list[Finding] = []
     titles = short_titles({row.case.key(*VARIED): row.case for row in timed}, VARIED)
     for name, shape in SHAPES.items():

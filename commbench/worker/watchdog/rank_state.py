@@ -84,7 +84,8 @@ class RankState(NamedTuple):
         if self.phase == MEASURING and self.iteration < 0:
             return f"warming up {name}, {format_count(-self.iteration, 'call')} before iteration 1"
         if self.phase == MEASURING:
-            return f"measuring {name}, iteration {self.iteration + 1} of {self.iterations}"
+            which = f", iteration {self.iteration + 1} of {self.iterations}"
+            return f"measuring {name}" + which * bool(self.iterations)
         return f"{PHASES[self.phase]} of {name}" if self.phase == HANDING_IN else f"checking {name}"
 
 
@@ -211,6 +212,10 @@ class RankFailure(NamedTuple):
     """For a secondary failure, which ranks were lost, in words; empty where none is known."""
 
 
+class CallError(Exception):
+    """What an own call raised, in words with its name."""
+
+
 def make_failure(error: BaseException) -> RankFailure:
     """The failure that an exception means."""
     line, reason = first_line(error), reason_of(error)
@@ -219,7 +224,8 @@ def make_failure(error: BaseException) -> RankFailure:
         any(message in text for message in CONNECTION_MESSAGES)
         or (NCCL_SYSTEM_ERROR in text and reason == line)  # NCCL does not say which
     )
-    return RankFailure(f"{type(error).__name__}: {reason}", is_secondary)
+    kind = "" if isinstance(error, CallError) else f"{type(error).__name__}: "
+    return RankFailure(kind + reason, is_secondary)
 
 
 def record_failure(scratch_dir: Path, rank: int, failure: RankFailure) -> None:

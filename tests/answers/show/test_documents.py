@@ -572,7 +572,7 @@ def test_of_rows_that_were_cut_off_it_is_said_which_were_checked() -> None:
 
 
 def test_no_answer_has_the_bandwidth_of_wrong_results(tmp_path: Path) -> None:
-    for right, said in ((1 << 14, "at 16 KiB"), (0, "")):
+    for right, said in ((1 << 18, "at 256 KiB"), (0, "")):
         wrong = dict.fromkeys({1 << 10, 1 << 14, 1 << 18, 1 << 20} - {right}, "wrong")
         run = synthetic_run(tmp_path / str(right), "r", lambda _: steady(1e-4), statuses=wrong)
         shown = commbench.load(run).text()
