@@ -162,7 +162,9 @@ COLUMNS: dict[str, Column] = by_name(
     Column("status", lambda row: row.measurement.status, TEXT),
     Column("gpu_shared", lambda row: _counted(row, int(row.header.gpu_shared)), INTEGER),
     Column("calls", lambda row: row.interference.calls, INTEGER),
-    Column("batches", lambda row: _counted(row, len(row.measurement.batches)), INTEGER),
+    Column(
+        "batches", lambda row: _counted(row, row.time and len(row.measurement.batches)), INTEGER
+    ),
     Column("launches", lambda row: _counted(row, len(row.launch_medians)), INTEGER),
     Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
     Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),

@@ -144,9 +144,9 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
     )  # fmt: skip
     measurement = Measurement(
         case=plan.cases()[0],
-        status="wrong",
+        status="ok",
         stop_reason="cap",
-        wrong=3,
+        wrong=0,
         batches=(
             alike._replace(samples_s=tuple(odd), elapsed_s=0.5, queued_s=0.2, switches=50),
             alike._replace(
@@ -165,7 +165,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
         "time_ci_high_us": 168.0, "time_min_us": 1.0, "time_mean_us": 150.5, "time_p95_us": 285.0,
         "time_p99_us": 297.0, "time_max_us": 300.0, "algbw_GBps": 0.02721595,
         "busbw_GBps": 0.02041196, "busbw_ci_low_GBps": 0.01828571,
-        "busbw_ci_high_GBps": 0.02309774, "entry_skew_us": 0.25, "wrong": 3, "status": "wrong",
+        "busbw_ci_high_GBps": 0.02309774, "entry_skew_us": 0.25, "wrong": 0, "status": "ok",
         "gpu_shared": 1, "calls": 20, "batches": 2, "launches": 2, "launch_min_us": 150.0,
         "launch_max_us": 151.0, "operation_us": 9.0, "stalled_share": 0.65,
         "queued_share": 0.3666667, "switches_per_iteration": 0.2, "warnings": "stalls imprecise",

@@ -136,7 +136,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
-    cases = [row.case for _, row in rows if row.time]
+    cases = [row.case for _, row in rows]
     # Of groups that were measured alone only the slowest is drawn.
     others = [d for d in IN_TITLE if d.field != "operation"]
     varied = [d for d in others if d.field != "group_ranks" and _varies(cases, d.field)]
