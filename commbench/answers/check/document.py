@@ -51,7 +51,7 @@ def document(gate: GateResult) -> Document:
         Items(advice(gate), "What to do"),
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
-        *(block for result in worst_first for block in _rule_blocks(gate, result, told)),
+        *(block for result in worst_first for block in _rule_blocks(gate, result, [said, *told])),
         warnings_section(warnings, most=0),
         Items(notes, "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
@@ -93,6 +93,11 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     rows = gate.comparison.rows if gate.comparison and result.rule.limit.needs_baseline else ()
     compared = {row.a.case.key(): row for row in rows}
     tables = [_table(checks, result.outcome, compared) for checks in groups if checks]
+    if len(tables) == 1:  # a reason is said once
+        [table], first = tables, next(iter(tables[0].rows))
+        is_said = any(sentences.why(first) in text for text in told)
+        title = f"{len(table.rows)} {sentences.SAID[first.outcome]}"
+        tables = [table._replace(title=title)] if is_said else tables
     said = NOT_USED if result.outcome == NOT_MEASURED else WORDS[result.outcome]
     word = f"{said}  " * (len(gate.results) > 1)
     notes = [note for note in sentences.rule_notes(result) if note not in told]

@@ -75,7 +75,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-KILLED = ("FAIL: the run is incomplete, ", "1 of 3 rows failed (cut off), 2 passed")
+KILLED = ("FAIL: the run is incomplete, ", "1 of 3 rows failed: cut off. Other rows: 2 passed.")
 
 
 @pytest.mark.parametrize(
