@@ -90,8 +90,7 @@ def _ends_text(found: Estimate, decimals: int, limit: float | None) -> str:
     """An interval with so many decimals: `0.98 … 1.04`."""
     low, high = found.ends
     is_small = low < 10.0**-decimals / 2
-    # Three digits are enough of an end.
-    of_low, of_high = (decimals if e < 10 else min(decimals, int(e < 100)) for e in (low, high))
+    of_low, of_high = (_few_decimals(end, decimals) for end in (low, high))
     first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low, limit)
     return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
 
@@ -119,14 +118,15 @@ TOO_NOISY_TO_COMPARE = f"{TOO_NOISY} to compare"
 
 
 def ratio_text(found: Any, limit: float | None = None) -> str:
-    """A ratio with the digits that its interval supports; empty for None. Where the interval says
+    """A ratio with the decimals of ratio_decimals; empty for None. Where the interval says
     nothing, TOO_NOISY, or only on which side of 1 it is: `over 2.1`."""
     if found is None:
         return ""
     if (own := _estimate(found)).is_unknown:
         low, high = own.ends
         return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
-    return units.format_decimals(_estimate(found).value, ratio_decimals(found), limit)
+    decimals = _few_decimals(own.value, ratio_decimals(own))
+    return units.format_decimals(own.value, decimals, limit)
 
 
 def ratio_interval_text(found: Any, limit: float | None = None) -> str:
@@ -197,21 +197,18 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
     return f"{shown[0]} ({shown[1]} … {shown[2]}){unit}"
 
 
-_MOST_DECIMALS = 2
-"""Of a ratio, unless it is known to 1 %: then it is one more."""
-
-
 def ratio_decimals(found: Any) -> int:
-    """Decimals of a ratio: as many as its interval supports, but few."""
+    """Decimals of a ratio and of the ends of its interval: two, or three where that is narrower
+    than 0.02; see _few_decimals."""
     value, low, high = _estimate(found)
     if low is None or high is None:
-        small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
-        return 0 if value >= 100 else 1 if value >= 10 else small
-    is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
-    decimals = max(0, min(units.known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
-    while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
-        decimals += 1  # 1.2 is above 1, and does not read as 1
-    return decimals
+        return 1 - floor(log10(value)) if 0 < value < 0.1 else 2
+    return 3 if high - low < 0.02 else 2
+
+
+def _few_decimals(number: float, decimals: int) -> int:
+    """So many decimals for a number below 10, one below 100, none from there on."""
+    return decimals if number < 10 else min(decimals, int(number < 100))
 
 
 TEXT = Unit(str, is_left=True)

@@ -157,8 +157,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
     title = "Times (geometric mean over rounds); ratio: to the shortest of the same case"
-    judged = cells.judged(columns, result.sweep.tolerance)
-    return Table(title, judged, rows, lambda row: row[0].kind, brief=brief)
+    return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
 def _without_interval(time: Estimate | None) -> Estimate | None:
@@ -200,7 +199,7 @@ def _ranges(result: SweepResult) -> Table:
     columns = [
         Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
-        *map(_of_pooled, cells.judged(RANGE_COLUMNS, result.sweep.tolerance)),
+        *map(_of_pooled, RANGE_COLUMNS),
     ]
     settings = collect((row.pooled.kind, row.setting) for row in result.pooled)
     brief = []
