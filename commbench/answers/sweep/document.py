@@ -10,7 +10,6 @@ from shlex import quote
 from typing import Any
 
 from commbench.analysis.clearer import FEW_LAUNCHES
-from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import MOST_LAUNCHES
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
@@ -19,7 +18,6 @@ from commbench.answers.sweep.ranges import judge_point
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.sentences import (
-    MOST_NAMED,
     answers,
     before_all,
     bits_sentences,
@@ -235,17 +233,14 @@ def _ranking(result: SweepResult) -> Table:
 
 def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     """The warnings about the runs, each with the settings concerned."""
-    names = {setting.name: name for setting, name in result.names.items()}
-
-    def under(rows: Sequence[ResultRow]) -> str:
-        concerned = dict.fromkeys(names[row.header.label] for row in rows)
-        return f"under {list_some([*concerned], MOST_NAMED)}"
-
+    names = {setting.name: f"under {name}" for setting, name in result.names.items()}
     rows = [
         row for each in result.settings for row in each.rows
         if not ranking.is_beside(row.case, each.setting)
     ]  # fmt: skip
-    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
+    varied = ranking.varied_fields(result.sweep.settings, [row.case for row in rows])
+    found = run_notes.find_warnings(rows, lambda row: names[row.header.label], varied=varied)
+    return [("", warning) for warning in found]
 
 
 def _has_other_cases(result: SweepResult) -> bool:
