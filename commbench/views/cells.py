@@ -5,7 +5,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
@@ -23,15 +23,6 @@ class Unit(NamedTuple):
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
     """Whether the numbers of a column are aligned at their decimal point."""
-
-    def beside(self, limit: float) -> Unit:
-        """The unit of ratios that are judged by a limit above 1 and by its reciprocal: they have
-        the digits that show on which side they are."""
-
-        def write(found: Any) -> str:
-            return self.write(found, limit if _estimate(found).value > 1 else 1 / limit)
-
-        return self._replace(write=write)
 
 
 class Column(NamedTuple):
@@ -161,16 +152,15 @@ UNSURE, WIDE = "too noisy to rely on", 3.0
 """What a sentence says of a value whose interval spans more than this factor."""
 
 
-def ratio_with_interval_text(found: Any, limit: float | None = None) -> str:
-    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`; the ends show on
-    which side of a limit they are."""
-    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found, limit)
+def ratio_with_interval_text(found: Any) -> str:
+    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
+    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)
 
 
-def takes_text(found: Any, what: str, other: str, limit: float | None = None) -> str:
+def takes_text(found: Any, what: str, other: str) -> str:
     """A ratio of times before a verdict: `a takes 1.50 (1.47 … 1.53) times as long as b: `; empty
     where it is too noisy."""
-    text = f"{what} takes {ratio_with_interval_text(found, limit)} times as long as {other}: "
+    text = f"{what} takes {ratio_with_interval_text(found)} times as long as {other}: "
     return "" if is_too_noisy(found) else text
 
 
@@ -181,8 +171,8 @@ def times_text(found: Any, how: str) -> str:
     return noisy if is_too_noisy(found) else f"{ratio_with_interval_text(found)} times {how}"
 
 
-def _ratio_cell(found: Any, limit: float | None = None) -> str:
-    return ratio_text(found) + in_brackets(ratio_interval_text(found, limit))
+def _ratio_cell(found: Any) -> str:
+    return ratio_text(found) + in_brackets(ratio_interval_text(found))
 
 
 def share_with_interval_text(found: Any, unit: str = " %") -> str:
@@ -222,12 +212,6 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(_ratio_cell)
-
-
-def judged(columns: Iterable[Column], tolerance: float) -> list[Column]:
-    """Columns whose intervals of ratios are judged with a tolerance (stats.decide)."""
-    unit = RATIO_INTERVAL.beside(1 + tolerance)
-    return [each._replace(unit=unit) if each.unit == RATIO_INTERVAL else each for each in columns]
 
 
 LEAST_FACTOR = Unit(
