@@ -17,8 +17,7 @@ class Unit(NamedTuple):
     """How a quantity is written."""
 
     write: Callable[..., str]
-    """The text of a quantity. Times, bandwidths and ratios may be given a limit, too: they then
-    have the digits that show on which side of it each number is (units.format_decimals)."""
+    """The text of a quantity."""
     is_left: bool = False
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
@@ -50,14 +49,14 @@ def _estimate(found: Any) -> Estimate:
     return found if isinstance(found, Estimate) else Estimate(found)
 
 
-def time_text(found: Any, limit: float | None = None) -> str:
+def time_text(found: Any) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
-    return units.format_known_time(*_estimate(found), limit)[0]
+    return units.format_known_time(*_estimate(found))[0]
 
 
-def time_interval_text(found: Any, limit: float | None = None) -> str:
+def time_interval_text(found: Any) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
-    return units.format_known_time(*_estimate(found), limit)[1]
+    return units.format_known_time(*_estimate(found))[1]
 
 
 def time_with_interval_text(found: Any) -> str:
@@ -65,37 +64,36 @@ def time_with_interval_text(found: Any) -> str:
     return with_interval(time_text(found), time_interval_text(found))
 
 
-def number_texts(found: Any, scale: float = 1.0, limit: float | None = None) -> tuple[str, str]:
+def number_texts(found: Any, scale: float = 1.0) -> tuple[str, str]:
     """A number and its interval in a unit of this scale, with the digits that the interval
     supports: `2.9`, `2.3 … 3.4`; the number with three digits where the interval is not known."""
     own = _estimate(found).map(lambda number: number / scale)
     if not own.has_interval:
         text = f"{own.value:#.3g}"
         return f"{float(text):.0f}" if "e+" in text else text.rstrip("."), ""
-    numbers, bound = (own.value, *own.ends), limit and limit / scale
-    decimals = units.known_decimals(*numbers)
-    return units.format_decimals(own.value, decimals, bound), _ends_text(own, decimals, bound)
+    decimals = units.known_decimals(own.value, *own.ends)
+    return units.format_decimals(own.value, decimals), _ends_text(own, decimals)
 
 
-def _ends_text(found: Estimate, decimals: int, limit: float | None) -> str:
+def _ends_text(found: Estimate, decimals: int) -> str:
     """An interval with so many decimals: `0.98 … 1.04`."""
     low, high = found.ends
     is_small = low < 10.0**-decimals / 2
     of_low, of_high = (_few_decimals(end, decimals) for end in (low, high))
-    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low, limit)
-    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low)
+    return f"{first} … {high if high == inf else units.format_decimals(high, of_high)}"
 
 
-def bandwidth_text(found: Any, limit: float | None = None) -> str:
+def bandwidth_text(found: Any) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports; empty for None."""
     if found is None or not _estimate(found).has_interval:
         return units.format_GBps(found and _estimate(found).value)
-    return number_texts(found, units.GB, limit)[0]
+    return number_texts(found, units.GB)[0]
 
 
-def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
+def bandwidth_interval_text(found: Any) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
-    return "" if found is None else number_texts(found, units.GB, limit)[1]
+    return "" if found is None else number_texts(found, units.GB)[1]
 
 
 def bandwidth_with_interval_text(found: Any) -> str:
@@ -108,7 +106,7 @@ TOO_NOISY_TO_COMPARE = f"{TOO_NOISY} to compare"
 """Instead of a ratio whose interval spans more than stats.MOST_SPREAD, and 1."""
 
 
-def ratio_text(found: Any, limit: float | None = None) -> str:
+def ratio_text(found: Any) -> str:
     """A ratio with the decimals of ratio_decimals; empty for None. Where the interval says
     nothing, TOO_NOISY, or only on which side of 1 it is: `over 2.1`."""
     if found is None:
@@ -116,16 +114,15 @@ def ratio_text(found: Any, limit: float | None = None) -> str:
     if (own := _estimate(found)).is_unknown:
         low, high = own.ends
         return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
-    decimals = _few_decimals(own.value, ratio_decimals(own))
-    return units.format_decimals(own.value, decimals, limit)
+    return units.format_decimals(own.value, _few_decimals(own.value, ratio_decimals(own)))
 
 
-def ratio_interval_text(found: Any, limit: float | None = None) -> str:
+def ratio_interval_text(found: Any) -> str:
     """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
     none, or it says nothing."""
     if not isinstance(found, Estimate) or not found.has_interval or found.is_unknown:
         return ""
-    return _ends_text(found, ratio_decimals(found), limit)
+    return _ends_text(found, ratio_decimals(found))
 
 
 def is_too_noisy(found: Any) -> bool:

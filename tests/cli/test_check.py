@@ -151,7 +151,7 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     several_launches(tmp_path / "new", statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    counts = "Other rows: 1 passed, 1 cannot be judged."
+    counts = "Rows: 2 failed, 1 passed, 1 cannot be judged."
     assert f"FAIL: 2 of 4 rows failed; 1 of them: wrong results. {counts}" in flat(ended.out)
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
@@ -173,7 +173,9 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     several_launches(tmp_path / "new", plan(sizes=new))
     ended = commbench("check", "new", "--against", "old", "--junit", "j.xml")
     assert ended.code == 7
-    said = f"NO VERDICT: 1 of 2 rows cannot be judged: {reason}.\nOther rows: 1 passed."
+    said = (
+        f"NO VERDICT: 1 of 2 rows cannot be judged: {reason}.\nRows: 1 passed, 1 cannot be judged."
+    )
     assert said in ended.out
     told = (tmp_path / "j.xml").read_text()
     assert re.search(rf"KiB takes \S+ \(.*\) us \({reason}\); limit: at most", told), told

@@ -124,7 +124,7 @@ def verdict(gate: GateResult) -> str:
 
 def _statements(gate: GateResult) -> list[str]:
     """The verdict; then why each rule decides, where reasons differ, the row that is furthest
-    beyond its limit, and what the other rows are."""
+    beyond its limit, and how many rows have each outcome."""
     judged = [result for result in gate.results if result.outcome != NOT_MEASURED]
     deciding = [result for result in judged if result.outcome == gate.outcome]
     texts = [_because(result, gate.run) for result in deciding]
@@ -139,17 +139,20 @@ def _statements(gate: GateResult) -> list[str]:
     if gate.incomplete:
         texts.insert(0, f"the run is incomplete, {gate.incomplete}")
     texts = texts or ["no rule has a row to judge"]
+    beyond = [
+        check for result in gate.results if result.rule.limit.needs_baseline
+        for check in result.with_outcome(UNDECIDED)
+        if check.estimate and check.excess > 1 and not cells.is_too_noisy(check.estimate)
+    ]  # fmt: skip
     if (worst := gate.worst) and worst.estimate:
         told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
         texts.append(f"worst row: {told}")
-    elif slow := [*_slow_values(gate)]:
-        rows = format_count(len(slow), "row")
-        if any(c.reason.startswith(WAITED) for result in gate.results for c in _beyond(result)):
-            rows += " whose ranks did not wait"
-        times = span(cells.ratio_text, slow)
-        texts.append(f"{rows} took {times} times as long: beyond the limit, but not surely")
-    if len(judged) == 1 and (others := _others(judged[0])):
-        texts.append(f"other rows: {others}")
+    elif slow := [c.estimate for c in beyond if not c.reason.startswith(WAITED)]:
+        others = " whose ranks did not wait" * (len(slow) < len(beyond))
+        rows, times = format_count(len(slow), "row"), span(cells.ratio_text, slow)
+        texts.append(f"{rows}{others} took {times} times as long: beyond the limit, but not surely")
+    if len(judged) == 1 and len(found := _tally(judged)) > 1:
+        texts.append(f"rows: {_listed(found)}")
     if gate.baseline and gate.baseline.incomplete:
         texts.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
     first, *more = texts
@@ -165,8 +168,7 @@ def _because(result: RuleResult, run: LoadedRun) -> str:
         if not result.checks:
             return f"no row matches: {unmatched(result.rule, run).hint}"
         passed = result.checks.passed
-        few = "fewer rows passed than likely passed" if passed else "no row surely passed"
-        return f"{counts([result])}; {few}"
+        return "fewer rows passed than likely passed" if passed else "no row surely passed"
     words = dict.fromkeys(SAID[check.outcome] for check in found)
     [(reason, number)] = Counter(why(check) or "beyond the limit" for check in found).most_common(1)
     of_them = f"; {number} of them: " if number < len(found) else ": "
@@ -179,31 +181,6 @@ def _deciding(result: RuleResult) -> list[RowCheck]:
     others = result.checks.others
     found = [check for check in others if check.effect == result.outcome]
     return found or ([] if result.with_outcome(*OPEN) else others)
-
-
-def _others(result: RuleResult) -> str:
-    """How many rows have another outcome than those that decide; empty where the verdict has all
-    counts."""
-    is_passed = result.outcome == PASS and result.checks.passed
-    told = {PASS} if is_passed else {check.outcome for check in _deciding(result)}
-    found = _tally([result])
-    return _listed({each: found[each] for each in found if each not in told}) if told else ""
-
-
-def _slow_values(gate: GateResult) -> Iterator[Estimate]:
-    """The ratios of the rows that are undecided with a value beyond a limit of the baseline, but
-    for those whose ranks waited for a core."""
-    for result in gate.results:
-        for check in _beyond(result):
-            found = check.estimate
-            if found and not check.reason.startswith(WAITED) and not cells.is_too_noisy(found):
-                yield found
-
-
-def _beyond(result: RuleResult) -> list[RowCheck]:
-    """The rows that are undecided with a value beyond a limit of the baseline."""
-    found = result.with_outcome(UNDECIDED) if result.rule.limit.needs_baseline else []
-    return [check for check in found if check.excess > 1]
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:
@@ -221,16 +198,6 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
         return f"{runs}{f' of {earlier}' * (runs != earlier)} earlier runs{by_row}"
     level = f"a level of {runs} run{'s' * (runs != '1')}{by_row}"
     return f"{level}, whose noise is known from {known} runs"
-
-
-def of_check(unit: cells.Unit) -> cells.Unit:
-    """How the value of a RowCheck is written, or its interval: what fails, for being beyond the
-    limit, does not read as the limit."""
-
-    def write(check: RowCheck) -> str:
-        return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
-
-    return unit._replace(write=write)
 
 
 def why(check: RowCheck) -> str:
@@ -282,7 +249,7 @@ def finding(check: RowCheck) -> str:
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
-    value, interval = (of_check(unit).write(check) for unit in (limit.unit, limit.interval))
+    value, interval = (u.write(check.estimate) for u in (limit.unit, limit.interval))
     if value == cells.TOO_NOISY:
         return f"is {cells.TOO_NOISY_TO_COMPARE}"
     found = limit.sentence.format(cells.with_interval(value, interval))

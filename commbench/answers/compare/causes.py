@@ -230,8 +230,8 @@ def clearer(
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
     ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
     is_final = is_other or any(high > MOST_NOISE * low for low, high in ratios)
-    is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
-    if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
+    is_final |= len(headers) < 2 or number > MOST_LAUNCHES or found.are_of_two_boots
+    if is_final:
         is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)
         surer = "; surer in turns, as `commbench sweep` measures" * is_surer
         return f"{options.clearer(found.b.header or found.a.header)}{surer}."
@@ -246,9 +246,6 @@ def clearer(
         wide = max(map(_later_times_as_wide, firsts))
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
         shows = f"If launches differ as before, a change then shows from {least:.2f} times."
-        if wide > 1:  # as many launches again are a third turn
-            third = number + min(run.launches or 0 for run in runs)
-            shows += f" A third turn (--launches {third}) shows smaller ones."
         return f"For a clearer answer {how} {shows}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
     known = [each for each in ends if each]
@@ -298,9 +295,8 @@ def _sweep(found: Comparison) -> str:
     plan = run.header.plan
     is_own = any(row.either.call for row in found.rows)
     what, option = varied([*found.mismatches, *found.differences], is_own)
-    words = [option, f"--op {','.join(plan.operations)}"]
-    words += [f"--sizes {format_sizes(plan.sizes)}"] * bool(plan.sizes)
-    line = f"`commbench sweep {' '.join(words)}`"
+    sizes = f" --sizes {format_sizes(plan.sizes)}" * bool(plan.sizes)
+    line = f"`commbench sweep {option} --op {','.join(plan.operations)}{sizes}`"
     return f"measure {what} in turns, with the other options of these runs: {line}."
 
 
