@@ -229,14 +229,13 @@ def clearer(
     headers = [run.run.header for run in runs if run.run]
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
     ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
-    is_final = is_other or any(high > MOST_NOISE * low for low, high in ratios)
-    is_final |= len(headers) < 2 or number > MOST_LAUNCHES or found.are_of_two_boots
-    if is_final:
+    is_final = is_other or len(headers) < 2 or any(h > MOST_NOISE * low for low, h in ratios)
+    if limit is None and not (is_final or found.are_in_turns) and (sweep := _sweep(found)):
+        return f"For a clearer answer {sweep}"
+    if is_final or number > MOST_LAUNCHES or found.are_of_two_boots:
         is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)
         surer = "; surer in turns, as `commbench sweep` measures" * is_surer
         return f"{options.clearer(found.b.header or found.a.header)}{surer}."
-    if limit is None and not found.are_in_turns and (sweep := _sweep(found)):
-        return f"For a clearer answer {sweep}"
     how = _continue(found, number)
     if limit is None:
         firsts = [next(filter(each.covers, found.rows)) for each in unsure]

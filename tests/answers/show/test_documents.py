@@ -296,6 +296,15 @@ def test_a_warning_of_some_rows_names_or_counts_them(
     assert find_warnings(rows)[0].which == which
 
 
+def test_warnings_name_where_rows_were_measured_unless_it_is_everywhere() -> None:
+    rows = [waiting(0.9), waiting(0.8, MIB), waiting(0.0), waiting(0.0, MIB)]
+    places = dict(zip(map(id, rows), ("under a", "under b", "under a", "under b"), strict=True))
+    (found,) = find_warnings(rows, lambda each: places[id(each)])
+    assert found.which == "all_reduce 1K-1M; most at all_reduce 1K under a"
+    (found,) = find_warnings([rows[0], *rows[2:]], lambda each: places[id(each)])
+    assert found.which == "all_reduce 1K under a"
+
+
 def test_the_most_important_warnings_are_first_and_explained_with_their_rows() -> None:
     disturbed = batches(
         *[[MS] * 20] * 5, elapsed_s=0.1, queued_s=0.09, stolen_s=0.02, throttled_s=0.01,
