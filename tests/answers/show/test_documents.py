@@ -21,6 +21,7 @@ from commbench.answers.show.formats import texts
 from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
 from commbench.answers.show.plots import run_pictures
+from commbench.answers.show.rows import BELOW_P5
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
 from commbench.answers.show.shapes import (
@@ -588,3 +589,9 @@ def test_no_answer_has_the_bandwidth_of_wrong_results(tmp_path: Path) -> None:
         assert ("The highest bus bandwidth is" in shown, said in shown) == (bool(said), True)
         (summary,) = re.findall(r"(?m)^  all_reduce  .*", shown)
         assert (said[3:] in summary, "1 MiB" in summary) == (True, False)
+
+
+def test_a_note_says_why_an_interval_begins_below_p5() -> None:
+    run = commbench.load(Path(__file__).parents[3] / "results" / "reference")
+    assert BELOW_P5 in " ".join(run.text().split())
+    assert BELOW_P5 not in commbench.load(run, op="all_reduce", size="64M").text()
