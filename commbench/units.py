@@ -238,29 +238,27 @@ def format_time(seconds: float) -> str:
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
 
-def format_known_time(
-    seconds: float, low: float | None, high: float | None, limit: float | None = None
-) -> tuple[str, str]:
+def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
     `230 … 340 us`; of a very wide one, `800 us … 9.7 s`. Where the interval is not known, it is
     empty, and the time is format_time's."""
     if low is None or high is None:
         return format_time(seconds), ""
     if 0 < MOST_KNOWN * low < high:
-        text, first, last = (_two_digits(each, limit) for each in (seconds, low, high))
+        text, first, last = (_two_digits(each) for each in (seconds, low, high))
         is_same = first.split()[1] == last.split()[1]
         return text, f"{first.split()[0] if is_same else first} … {last}"
     unit, factor = _time_unit(seconds)
-    numbers, bound = [s * factor for s in (seconds, low, high)], limit and limit * factor
+    numbers = [s * factor for s in (seconds, low, high)]
     decimals = known_decimals(*numbers)
-    number, first, last = (format_decimals(each, decimals, bound) for each in numbers)
+    number, first, last = (format_decimals(each, decimals) for each in numbers)
     return f"{number} {unit}", f"{first} … {last} {unit}"
 
 
-def _two_digits(seconds: float, limit: float | None) -> str:
+def _two_digits(seconds: float) -> str:
     unit, factor = _time_unit(seconds)
-    number, bound = seconds * factor, limit and limit * factor
-    return f"{format_decimals(number, 1 - _exponent(number), bound)} {unit}"
+    number = seconds * factor
+    return f"{format_decimals(number, 1 - _exponent(number))} {unit}"
 
 
 def known_decimals(value: float, low: float, high: float) -> int:
@@ -278,17 +276,8 @@ def known_decimals(value: float, low: float, high: float) -> int:
     return min(most, max(decimals, 1 - _exponent(value), -_exponent(low or half)))
 
 
-MORE_DECIMALS = 3
-"""How many decimals more show at most on which side of a limit a number is."""
-
-
-def format_decimals(value: float, decimals: int, limit: float | None = None) -> str:
-    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on. With a
-    limit, one that would read as the limit and is another number has the decimals that show it."""
-    if limit not in (None, value):
-        more = range(decimals, decimals + MORE_DECIMALS)
-        apart = (each for each in more if round(value, each) != round(limit or 0.0, each))
-        decimals = next(apart, decimals + MORE_DECIMALS)
+def format_decimals(value: float, decimals: int) -> str:
+    """A number with so many decimals; below 0 it is rounded to tens, hundreds and so on."""
     return f"{round(value, decimals):.{max(0, decimals)}f}"
 
 

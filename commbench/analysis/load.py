@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile, zip_longest
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench import __version__
 from commbench.analysis.columns import (
@@ -36,7 +36,6 @@ from commbench.units import format_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-Recorded = TypeVar("Recorded", bound=schema.Run)
 
 
 class OfHistory(NamedTuple):
@@ -269,18 +268,24 @@ def require_another_tool(runs: Collection[Any], hints: ImportHints) -> None:
         raise UsageError(why, f"leave {option} out")
 
 
-def only_rows(run: Recorded, op: str | None, sizes: tuple[int, ...]) -> Recorded:
+def only_rows(run: Any, op: str | None, sizes: tuple[int, ...]) -> Any:
     """The run with only the rows of an operation, and of these sizes; UsageError where none is."""
     if not (op or sizes):
         return run
     name = find_operation(op).name if op else ""
-    kept = [m for m in run.measurements if name in ("", m.case.operation)]
-    found = tuple(m for m in kept if not sizes or m.case.size_bytes in sizes)
+    is_loaded = isinstance(run, LoadedRun)
+    rows = [*run.rows] if is_loaded else [m.case for m in run.measurements]
+    kept = [at for at, row in enumerate(rows) if name in ("", row.operation)]
+    chosen = [at for at in kept if not sizes or rows[at].size_bytes in sizes]
     if not kept:
-        names = dict.fromkeys(m.case.operation for m in run.measurements)
+        names = dict.fromkeys(row.operation for row in rows)
         raise UsageError(f"{run.name} has no {name}", f"it has {list_some([*names], 8)}")
-    if not found:
-        raise lacks_size(run.name, (m.case.size_bytes for m in kept), sizes[0])
+    if not chosen:
+        raise lacks_size(run.name, (rows[at].size_bytes for at in kept), sizes[0])
+    if is_loaded:
+        own = run.run and only_rows(run.run, op, sizes)
+        return run._replace(rows=[rows[at] for at in chosen], run=own)
+    found = tuple(run.measurements[at] for at in chosen)
     plan = run.header.plan
     within = tuple(size for size in plan.sizes if size in sizes)
     operations = tuple(dict.fromkeys(m.case.operation for m in found))
@@ -292,7 +297,8 @@ def is_of_commbench(run: Any) -> bool:
     """Whether a run, or what names one, is of commbench, and not another tool's file."""
     if isinstance(run, str | Path):
         return kind_of(find_run(str(run))) in (JOURNAL, RESULTS_CSV, FIRST_ROUND)
-    return isinstance(run, schema.Run) and not schema.is_imported(run.header)
+    is_run = isinstance(run, schema.Run | LoadedRun)
+    return is_run and not (run.header and schema.is_imported(run.header))
 
 
 def require_samples(run: schema.Run | LoadedRun) -> schema.Run:

@@ -68,17 +68,20 @@ def case_of_kind(kind: tuple[Any, ...]) -> Case:
     return Case(index=0, size_bytes=0, count=0, **dict(zip(_FIELDS, kind, strict=True)))
 
 
-def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: float) -> str:
-    """The names of some rows of `every` row: cases, or named tuples of columns of results.csv.
+def name_rows(
+    rows: Collection[Any], every: Collection[Any], longest: float, varied: Collection[str] = ()
+) -> str:
+    """The names of some rows of `every` row: cases, or named tuples of columns of results.csv;
+    without the dimensions that are `varied`.
 
     What makes the text longer than `longest` characters is counted: `all_reduce 1K-64K; 3 more
     rows`.
     """
-    sizes_of_all = _sizes_by_kind(every)
+    sizes_of_all = _sizes_by_kind(every, varied)
     titles = short_titles({kind: case_of_kind(kind) for kind in sizes_of_all})
     text = named = ""
     more = 0
-    for kind, sizes in _sizes_by_kind(rows).items():
+    for kind, sizes in _sizes_by_kind(rows, varied).items():
         for is_chosen, neighbours in groupby(sorted(sizes_of_all[kind]), sizes.__contains__):
             if not is_chosen:
                 continue
@@ -94,9 +97,14 @@ def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: float) -> str:
     return f"{text}; {more} more {'row' if more == 1 else 'rows'}" if more else text
 
 
-def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
-    """The sizes of each kind of case; the kind as the values of its dimensions."""
-    sizes = collect((kind_values(row), named_bytes(row)) for row in rows)
+def _sizes_by_kind(
+    rows: Collection[Any], varied: Collection[str]
+) -> dict[tuple[Any, ...], set[int]]:
+    """The sizes of each kind of case; the kind as the values of its dimensions, but for those that
+    are `varied`."""
+    blank = dict.fromkeys(varied, "")
+    kinds = (kind_values(row._replace(**blank) if blank else row) for row in rows)
+    sizes = collect(zip(kinds, map(named_bytes, rows), strict=True))
     return {kind: {*own} for kind, own in sizes.items()}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from commbench.api.runs import *  # noqa: F403
-from commbench.api.runs import Run, hints_for, ignore, load_rows, texts
+from commbench.api.runs import Run, hints_for, ignore, load_rows, row_choice, texts
 from commbench.errors import RecordsError, UsageError, closest, wrong_value
 from commbench.results import schema
 from commbench.stats import FAIL, PASS
@@ -142,21 +142,24 @@ def compare(
     ranks: int | None = None,
     op: str | None = None,
     dtype: str | None = None,
+    size: str | int | Sequence[int | str] | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> Comparison:
     """Compare run `b` with run `a`: the ratio of times with its 95 % interval, for each row
     (`rows`) and each range of sizes (`pooled`).
 
     A run is a Run, or a path or label, also of a results.csv. Ratios within `tolerance` of 1 count
-    as the same. `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for one
-    run that is named twice, for runs that have no row in common and, unless `force`, for runs that
-    differ in what must match.
+    as the same. `ranks`, `op`, `dtype`, `size` and `notify` are those of `load`. Raises UsageError
+    for one run that is named twice, for runs that have no row in common and, unless `force`, for
+    runs that differ in what must match.
     """
     from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
-    hints = hints_for((a, b), ranks, op, dtype)
-    first, second = (load_rows(run, comparison.COMPARED, hints, notify) for run in (a, b))
+    hints, choose_rows = row_choice((a, b), ranks, op, dtype, size)
+    first, second = (
+        choose_rows(run, load_rows(run, comparison.COMPARED, hints, notify)) for run in (a, b)
+    )
     comparison.require_two_runs(first, second)
     found = comparison.compare(first, second, within)
     for side in (found.a, found.b):

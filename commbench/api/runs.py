@@ -79,17 +79,16 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         *,
         verbose: bool = False,
         warnings: bool = False,
-        calls: bool = False,
         groups: bool = False,
     ) -> str:
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
-        that of the run. `warnings` explains every warning. `calls` adds the tables of the single
-        calls of a replay; with `groups` it is the time of each group of ranks."""
+        that of the run. `warnings` explains every warning, `verbose` adds every row; with `groups`
+        it is the time of each group of ranks."""
         from commbench.answers.show.formats import require_format
         from commbench.answers.show.run_document import VIEW, ShownRun
 
         require_format(format, peak)
-        shown = ShownRun(self, peak, warnings or verbose, calls or verbose, groups)
+        shown = ShownRun(self, peak, warnings or verbose, verbose, groups)
         return VIEW.write(shown, format, verbose).rstrip("\n")
 
     def matrices(self) -> list[RankMatrix]:
@@ -170,11 +169,22 @@ def load(
     Raises RecordsError where there is no such run, or only a results.csv, which has no samples.
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
+    hints, choose_rows = row_choice([run], ranks, op, dtype, size)
+    found: Run = choose_rows(run, load_one_of(run, hints, notify))
+    return found
+
+
+def row_choice(
+    runs: Sequence[AnyRun], ranks: int | None, op: str | None, dtype: str | None,
+    size: str | int | Sequence[int | str] | None,
+) -> tuple[ImportHints, Callable[[AnyRun, Any], Any]]:  # fmt: skip
+    """What describes other tools' files among these runs, as `hints_for`; and a function of what
+    names a run and of the run, which keeps the rows that `load` does."""
     from commbench.analysis.load import is_of_commbench, only_rows
 
-    is_own, sizes = is_of_commbench(run), parse_size_list(size) if size is not None else ()
-    hints = hints_for([run], ranks, None if is_own else op, dtype)
-    return only_rows(load_one_of(run, hints, notify), op if is_own else None, sizes)
+    sizes = parse_size_list(size) if size is not None else ()
+    hints = hints_for(runs, ranks, None if all(map(is_of_commbench, runs)) else op, dtype)
+    return hints, lambda named, run: only_rows(run, op if is_of_commbench(named) else None, sizes)
 
 
 def hints_for(

@@ -32,8 +32,7 @@ def list_(show: Show) -> None:
 
 def show(
     run: str | None, format: str | None, output: Path | None, peak: str | None, warnings: bool,
-    verbose: bool, groups: bool, calls: bool, op: str | None, size: str | None,
-    **hints: Any,
+    verbose: bool, groups: bool, op: str | None, size: str | None, **hints: Any,
 ) -> None:  # fmt: skip
     """Print the table of a run, finished or not; or the result of a sweep.
 
@@ -50,7 +49,7 @@ def show(
     if folder := find_sweep(name):
         from commbench.answers.sweep.document import VIEW as SWEEP_VIEW
 
-        if groups or calls or size or any((peak, op, *hints.values())):
+        if groups or any((size, peak, op, *hints.values())):
             why = f"{name} is a sweep, and these options are for runs"
             raise UsageError(why, "leave out all options but --format, --verbose and --warnings")
         show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, warnings or verbose)
@@ -61,8 +60,8 @@ def show(
     require_format(format, peak)
     loaded = api.load(name, op=op, size=size, **hints, notify=print_status)
     shown = ShownRun(
-        loaded, peak, warnings, calls or verbose, only_groups=groups,
-        only_warnings=warnings and not (verbose or calls),
+        loaded, peak, warnings, verbose, only_groups=groups,
+        only_warnings=warnings and not verbose,
     )  # fmt: skip
     show_result(VIEW, shown, format, output, verbose)
     if format in (JSON, NCCL_TESTS) or groups:  # the text says it

@@ -27,6 +27,12 @@ FILE_HINTS = {
     "dtype": Option("DTYPE", "Element type, if the file does not say it.", FOREIGN, str),
 }
 """What describes another tool's file."""
+ROWS = {
+    "op": Option("OP", "Only this operation; or that of another tool's file.", type=str),
+    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M.", type=str),
+    **{name: FILE_HINTS[name] for name in ("ranks", "dtype")},
+}
+"""Which rows of a run; and what else describes another tool's file."""
 LIMITS = {
     "against": Option("BASELINE", "An earlier run; `history`: its usual level.", RULE),
     "max_slowdown": Option(
@@ -74,13 +80,13 @@ SHOW = {
     ),
     "output": AS_DOCUMENT["output"],
     "peak": Option("SPEED", f"{PEAK_HELP}  [default: that of the run]", type=str),
-    "warnings": switch("Print only warnings, all of them, and explain them and the columns."),
+    "warnings": switch(
+        "Print only warnings, all of them, and explain them and the columns; of a sweep as "
+        "--verbose."
+    ),
     "verbose": switch("Print every row and column, every group, and explain warnings."),
     "groups": switch("Print the time of each group of ranks instead: alone, together."),
-    "calls": switch("Print also the tables of the single calls of a replay."),
-    "op": Option("OP", "Only this operation; or that of another tool's file.", type=str),
-    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M.", type=str),
-    **{name: FILE_HINTS[name] for name in ("ranks", "dtype")},
+    **ROWS,
 }  # fmt: skip
 PLOT = {
     "runs": RUNS._replace(
@@ -172,7 +178,7 @@ COMPARE = {
         "Exit with 1 if any row or range of sizes is slower; with 7 if one is undecided, and takes "
         "longer than the tolerance allows or is too noisy."
     ),
-    **FILE_HINTS,
+    **ROWS,
 }  # fmt: skip
 DB = Option("FILE", "The history.  [default: results/history.sqlite]", type=Path)
 PUBLISHED = Option(

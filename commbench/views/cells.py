@@ -5,7 +5,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
@@ -17,21 +17,11 @@ class Unit(NamedTuple):
     """How a quantity is written."""
 
     write: Callable[..., str]
-    """The text of a quantity. Times, bandwidths and ratios may be given a limit, too: they then
-    have the digits that show on which side of it each number is (units.format_decimals)."""
+    """The text of a quantity."""
     is_left: bool = False
     """Whether cells are aligned on the left."""
     is_decimal: bool = False
     """Whether the numbers of a column are aligned at their decimal point."""
-
-    def beside(self, limit: float) -> Unit:
-        """The unit of ratios that are judged by a limit above 1 and by its reciprocal: they have
-        the digits that show on which side they are."""
-
-        def write(found: Any) -> str:
-            return self.write(found, limit if _estimate(found).value > 1 else 1 / limit)
-
-        return self._replace(write=write)
 
 
 class Column(NamedTuple):
@@ -59,14 +49,14 @@ def _estimate(found: Any) -> Estimate:
     return found if isinstance(found, Estimate) else Estimate(found)
 
 
-def time_text(found: Any, limit: float | None = None) -> str:
+def time_text(found: Any) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
-    return units.format_known_time(*_estimate(found), limit)[0]
+    return units.format_known_time(*_estimate(found))[0]
 
 
-def time_interval_text(found: Any, limit: float | None = None) -> str:
+def time_interval_text(found: Any) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
-    return units.format_known_time(*_estimate(found), limit)[1]
+    return units.format_known_time(*_estimate(found))[1]
 
 
 def time_with_interval_text(found: Any) -> str:
@@ -74,38 +64,36 @@ def time_with_interval_text(found: Any) -> str:
     return with_interval(time_text(found), time_interval_text(found))
 
 
-def number_texts(found: Any, scale: float = 1.0, limit: float | None = None) -> tuple[str, str]:
+def number_texts(found: Any, scale: float = 1.0) -> tuple[str, str]:
     """A number and its interval in a unit of this scale, with the digits that the interval
     supports: `2.9`, `2.3 … 3.4`; the number with three digits where the interval is not known."""
     own = _estimate(found).map(lambda number: number / scale)
     if not own.has_interval:
         text = f"{own.value:#.3g}"
         return f"{float(text):.0f}" if "e+" in text else text.rstrip("."), ""
-    numbers, bound = (own.value, *own.ends), limit and limit / scale
-    decimals = units.known_decimals(*numbers)
-    return units.format_decimals(own.value, decimals, bound), _ends_text(own, decimals, bound)
+    decimals = units.known_decimals(own.value, *own.ends)
+    return units.format_decimals(own.value, decimals), _ends_text(own, decimals)
 
 
-def _ends_text(found: Estimate, decimals: int, limit: float | None) -> str:
+def _ends_text(found: Estimate, decimals: int) -> str:
     """An interval with so many decimals: `0.98 … 1.04`."""
     low, high = found.ends
     is_small = low < 10.0**-decimals / 2
-    # Three digits are enough of an end.
-    of_low, of_high = (decimals if e < 10 else min(decimals, int(e < 100)) for e in (low, high))
-    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low, limit)
-    return f"{first} … {high if high == inf else units.format_decimals(high, of_high, limit)}"
+    of_low, of_high = (_few_decimals(end, decimals) for end in (low, high))
+    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low)
+    return f"{first} … {high if high == inf else units.format_decimals(high, of_high)}"
 
 
-def bandwidth_text(found: Any, limit: float | None = None) -> str:
+def bandwidth_text(found: Any) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports; empty for None."""
     if found is None or not _estimate(found).has_interval:
         return units.format_GBps(found and _estimate(found).value)
-    return number_texts(found, units.GB, limit)[0]
+    return number_texts(found, units.GB)[0]
 
 
-def bandwidth_interval_text(found: Any, limit: float | None = None) -> str:
+def bandwidth_interval_text(found: Any) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
-    return "" if found is None else number_texts(found, units.GB, limit)[1]
+    return "" if found is None else number_texts(found, units.GB)[1]
 
 
 def bandwidth_with_interval_text(found: Any) -> str:
@@ -118,23 +106,23 @@ TOO_NOISY_TO_COMPARE = f"{TOO_NOISY} to compare"
 """Instead of a ratio whose interval spans more than stats.MOST_SPREAD, and 1."""
 
 
-def ratio_text(found: Any, limit: float | None = None) -> str:
-    """A ratio with the digits that its interval supports; empty for None. Where the interval says
+def ratio_text(found: Any) -> str:
+    """A ratio with the decimals of ratio_decimals; empty for None. Where the interval says
     nothing, TOO_NOISY, or only on which side of 1 it is: `over 2.1`."""
     if found is None:
         return ""
     if (own := _estimate(found)).is_unknown:
         low, high = own.ends
         return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
-    return units.format_decimals(_estimate(found).value, ratio_decimals(found), limit)
+    return units.format_decimals(own.value, _few_decimals(own.value, ratio_decimals(own)))
 
 
-def ratio_interval_text(found: Any, limit: float | None = None) -> str:
+def ratio_interval_text(found: Any) -> str:
     """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
     none, or it says nothing."""
     if not isinstance(found, Estimate) or not found.has_interval or found.is_unknown:
         return ""
-    return _ends_text(found, ratio_decimals(found), limit)
+    return _ends_text(found, ratio_decimals(found))
 
 
 def is_too_noisy(found: Any) -> bool:
@@ -161,16 +149,15 @@ UNSURE, WIDE = "too noisy to rely on", 3.0
 """What a sentence says of a value whose interval spans more than this factor."""
 
 
-def ratio_with_interval_text(found: Any, limit: float | None = None) -> str:
-    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`; the ends show on
-    which side of a limit they are."""
-    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found, limit)
+def ratio_with_interval_text(found: Any) -> str:
+    """A ratio and its interval before `times` in a sentence: `1.50 (1.47 … 1.53)`."""
+    return "an unknown number of" if is_too_noisy(found) else _ratio_cell(found)
 
 
-def takes_text(found: Any, what: str, other: str, limit: float | None = None) -> str:
+def takes_text(found: Any, what: str, other: str) -> str:
     """A ratio of times before a verdict: `a takes 1.50 (1.47 … 1.53) times as long as b: `; empty
     where it is too noisy."""
-    text = f"{what} takes {ratio_with_interval_text(found, limit)} times as long as {other}: "
+    text = f"{what} takes {ratio_with_interval_text(found)} times as long as {other}: "
     return "" if is_too_noisy(found) else text
 
 
@@ -181,8 +168,8 @@ def times_text(found: Any, how: str) -> str:
     return noisy if is_too_noisy(found) else f"{ratio_with_interval_text(found)} times {how}"
 
 
-def _ratio_cell(found: Any, limit: float | None = None) -> str:
-    return ratio_text(found) + in_brackets(ratio_interval_text(found, limit))
+def _ratio_cell(found: Any) -> str:
+    return ratio_text(found) + in_brackets(ratio_interval_text(found))
 
 
 def share_with_interval_text(found: Any, unit: str = " %") -> str:
@@ -197,21 +184,20 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
     return f"{shown[0]} ({shown[1]} … {shown[2]}){unit}"
 
 
-_MOST_DECIMALS = 2
-"""Of a ratio, unless it is known to 1 %: then it is one more."""
-
-
 def ratio_decimals(found: Any) -> int:
-    """Decimals of a ratio: as many as its interval supports, but few."""
+    """Decimals of a ratio and of the ends of its interval: two; one where that spans
+    a factor of 2 or more, and 1 or more, unless an end would read as 1; three where it is narrower
+    than 0.02. See _few_decimals."""
     value, low, high = _estimate(found)
     if low is None or high is None:
-        small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
-        return 0 if value >= 100 else 1 if value >= 10 else small
-    is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
-    decimals = max(0, min(units.known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
-    while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
-        decimals += 1  # 1.2 is above 1, and does not read as 1
-    return decimals
+        return 1 - floor(log10(value)) if 0 < value < 0.1 else 2
+    is_wide = high >= max(2 * low, low + 1) and 1 not in (round(low, 1), round(high, 1))
+    return 1 if is_wide else 3 if high - low < 0.02 else 2
+
+
+def _few_decimals(number: float, decimals: int) -> int:
+    """So many decimals for a number below 10, one below 100, none from there on."""
+    return decimals if number < 10 else min(decimals, int(number < 100))
 
 
 TEXT = Unit(str, is_left=True)
@@ -225,12 +211,6 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(_ratio_cell)
-
-
-def judged(columns: Iterable[Column], tolerance: float) -> list[Column]:
-    """Columns whose intervals of ratios are judged with a tolerance (stats.decide)."""
-    unit = RATIO_INTERVAL.beside(1 + tolerance)
-    return [each._replace(unit=unit) if each.unit == RATIO_INTERVAL else each for each in columns]
 
 
 LEAST_FACTOR = Unit(

@@ -8,6 +8,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from commbench.output.text import list_some
 from commbench.plan.workload import TOTALS, UNKNOWN_GROUP, Step, Workload, most_often
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
@@ -22,6 +23,8 @@ SHORTEST = 5e-9
 """Seconds: less is printed as nothing."""
 MOST_STEPS = 4
 """Different steps that a terminal prints, the first ones, unless all are asked for."""
+MOST_CALLS = 3
+"""Kinds of calls that a sentence names."""
 MOST_WAITING = 4
 """Ranks whose waiting is printed, those that wait longest, unless all are asked for."""
 Found: TypeAlias = Workload | TraceAnalysis
@@ -50,22 +53,23 @@ COLUMNS = (
     Column("transfer", attrgetter("transfer_s"), _TIME, 3),
     Column("waiting", attrgetter("waiting_s"), _TIME, 5),
     Column("busbw\nGB/s", lambda row: row.busbw or None, Unit(_bandwidth), 2),
-    Column("step", attrgetter("step_share"), Unit(format_share), 4),
+    Column("of\nstep", attrgetter("step_share"), Unit(format_share), 4),
 )
 WAITING = (
     Column("rank", attrgetter("rank"), NUMBER),
     Column("waiting", attrgetter("waiting_s"), _TIME),
-    Column("most for", attrgetter("for_rank"), NUMBER),
+    Column("most\nfor rank", attrgetter("for_rank"), NUMBER),
     Column("of it", attrgetter("for_rank_share"), Unit(format_share)),
 )
 FIGURES = "sums over the calls of one step of one rank"
+SUMS = "Time is transfer and waiting for other ranks; calls at the same time all count."
 MEANINGS = (
     ("program", "the calls of the ranks that make the same ones; figures are means over the ranks"),
     ("bytes", "the sizes S, by nccl-tests' convention"),
     ("time", "of each call the median over the steps and ranks"),
     ("transfer", "the shortest time on the ranks of the group"),
-    ("waiting", "the rest of the time"),
-    ("step", "the part of the step during which such a call was under way"),
+    ("waiting", "for other ranks: the rest of the time"),
+    ("of step", "the part of the step during which such a call was under way"),
 )  # fmt: skip
 
 
@@ -79,6 +83,8 @@ def document(found: Found) -> Document:
         more = format_count(sum(step.count for step in workload.steps[MOST_STEPS:]), "step")
         blocks.append(Text(f"{more} more with other calls: --verbose prints all."))
         blocks.append(Folded("Other steps", steps[MOST_STEPS:]))
+    is_split = any(row.transfer_s is not None for row in workload_totals(workload))
+    blocks += [Text(SUMS)] * is_split
     blocks += [_waiting(analysis)] if analysis and analysis.waits[1:] else []
     blocks += [
         Items([f"{formula}." for formula in workload.formulas]),
@@ -117,36 +123,48 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
 
 
 def _answer(workload: Workload, analysis: TraceAnalysis | None) -> Iterator[str]:
-    """What takes most of a step, how much is exposed, how much is waiting and for whom."""
+    """What a rank calls; what takes most of a step, how much is exposed, how much is waiting and
+    for whom."""
     step = most_often(workload.steps) if workload.steps else None
     if not (step and (rows := workload_totals(workload, step))):
         yield "No collective call is in a whole step."
         return
-    first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
-    most = f"{first.operation} over {first.group}".replace(UNKNOWN_GROUP, "an unknown group")
-    took = f"{of} of {format_time(step.time_s)}" if step.time_s else of
+    first, the = rows[0], "the trace" if step.name == WHOLE_TRACE else "the step"
+    took = f" of {format_time(step.time_s)}" if step.time_s else ""
+    total, calls = known_sum(row.size_bytes for row in rows), sum(row.calls for row in rows)
+    texts = [f"{_calls(row.calls)} {_call(row)}{_size(row.size_bytes)}" for row in rows]
+    mean = " on average" * (len(step.programs) > 1)
+    what = f"{_calls(calls)} calls{mean}{_size(total)}: " * bool(texts[1:])
+    ranks = format_count(workload.world_size, "rank")
+    part = the if step.name == WHOLE_TRACE else "a step"
+    yield f"In {part}{took}, each of {ranks} makes {what}{list_some(texts, MOST_CALLS)}."
+    most = _call(first)
     if first.time_s is None:
-        total, calls = known_sum(row.size_bytes for row in rows), sum(row.calls for row in rows)
-        size = "unknown size" if first.size_bytes is None else format_about(first.size_bytes)
-        size += f" of {format_about(total)}" if total and rows[1:] else ""
-        part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
-        yield f"The largest part of the data is {most}: {part} of a rank in {of}."
-    elif analysis and (overlap := analysis.overlap):
+        return
+    if analysis and (overlap := analysis.overlap):
         # Both are medians of few steps: where the part is over 1, these differ too much for one.
         of_step = overlap.communication_s / step.time_s if step.time_s else inf
         share = f" ({format_share(of_step)})" if of_step <= 1 else ""
         part = "the largest part" if rows[1:] else "all of it"
-        what = f"Communication takes {format_time(overlap.communication_s)}{share} of {took}"
+        what = f"Communication takes {format_time(overlap.communication_s)}{share} of {the}"
         yield f"{what}, {part} {most}."
         yield _hidden(analysis, overlap)
     elif first.step_share is not None:
-        yield f"{most} is under way during {format_share(first.step_share)} of {took}."
+        yield f"{most} is under way during {format_share(first.step_share)} of {the}."
     else:
-        yield f"{most} takes most time in {took}: {format_time(first.time_s)}."
+        yield f"{most} takes most time in {the}: {format_time(first.time_s)}."
     if analysis and (waits := analysis.waits) and waits[0].waiting_s > SHORTEST:
         rank, waiting_s, for_rank, for_rank_share = waits[0]
         part = format_share(for_rank_share).replace("100 %", "all")
         yield f"Rank {rank} waits {format_time(waiting_s)}, {part} of it for rank {for_rank}."
+
+
+def _call(row: Any) -> str:
+    return f"{row.operation} over {row.group}".replace(UNKNOWN_GROUP, "an unknown group")
+
+
+def _size(size_bytes: float | None) -> str:
+    return f" ({format_about(size_bytes)})" if size_bytes else ""
 
 
 def _hidden(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:

@@ -76,7 +76,7 @@ def test_a_check_whose_rules_match_no_row_is_refused(
     assert b' errors="1" ' in (runs / "report.xml").read_bytes()
     partly = commbench("check", "new", "--min-busbw", rule, "--max-time", "1s")
     assert (partly.code, partly.err) == (7, "")
-    assert "(the run has all_reduce 1K-1M)." in flat(partly.out)
+    assert "no row matches: the run has all_reduce 1K-1M." in flat(partly.out)
     assert "measuring again does not help" in flat(partly.out)
 
 
@@ -151,8 +151,8 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     several_launches(tmp_path / "new", statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    counts = "1 failed, 1 passed, 1 cannot be judged (unsupported)"
-    assert f"FAIL: 1 of 4 rows failed (wrong results), {counts}" in flat(ended.out)
+    counts = "Rows: 2 failed, 1 passed, 1 cannot be judged."
+    assert f"FAIL: 2 of 4 rows failed; 1 of them: wrong results. {counts}" in flat(ended.out)
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 1
@@ -173,7 +173,10 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     several_launches(tmp_path / "new", plan(sizes=new))
     ended = commbench("check", "new", "--against", "old", "--junit", "j.xml")
     assert ended.code == 7
-    assert f"NO VERDICT: 1 of 2 rows passed, 1 cannot be judged ({reason})." in ended.out
+    said = (
+        f"NO VERDICT: 1 of 2 rows cannot be judged: {reason}.\nRows: 1 passed, 1 cannot be judged."
+    )
+    assert said in ended.out
     told = (tmp_path / "j.xml").read_text()
     assert re.search(rf"KiB takes \S+ \(.*\) us \({reason}\); limit: at most", told), told
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0

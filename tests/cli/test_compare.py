@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from commands import Commbench
 from page import Page
-from synthetic import plan, steady, synthetic_run
+from synthetic import noisy, plan, steady, synthetic_run
+
+import commbench as commbench_api
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.02, 1 << 20: 1.5}
 
@@ -107,6 +109,33 @@ def test_an_undecided_row_that_may_be_slower_is_no_pass(
     assert (ended.code, "1 undecided" in ended.out) == (code, True)
     beyond = (
         "the ratio is above the tolerance, but not its whole interval, in 1 row; "
-        "the largest ratio: all_reduce 1K, 1.4 (0.8 … 2.4) times as long"
+        "the largest ratio: all_reduce 1K, 1.40 (0.83 … 2.36) times as long"
     )
     assert " ".join(ended.err.split()) == f"no verdict: {beyond}" * (code == 7)
+
+
+@pytest.mark.usefixtures("results")
+def test_rows_of_an_operation_and_of_some_sizes_are_compared(commbench: Commbench) -> None:
+    some = ("--op", "all_reduce", "--size", "1K,1M")
+    ended = commbench("compare", "ring", "tree", *some, "--format", "csv")
+    assert [row["size_bytes"] for row in csv.DictReader(io.StringIO(ended.out))] == [
+        "1024", "1048576",
+    ]  # fmt: skip
+    refused = commbench("compare", "ring", "tree", "--op", "broadcast")
+    assert (refused.code, "ring has no broadcast" in refused.err) == (2, True)
+
+
+def test_the_sweep_of_the_only_difference_is_named_where_runs_were_not_in_turns(
+    tmp_path: Path,
+) -> None:
+    ring, tree = (
+        commbench_api.load(synthetic_run(
+            tmp_path / name, name,
+            lambda case, f=factor: noisy(1e-4 * f, seed=case.index + int(100 * f), noise=0.05),
+            launches=2, environment={"variables": {"NCCL_ALGO": name.title()}},
+        ))._replace(starts=(start,))
+        for name, factor, start in (("ring", 1.0, "1"), ("tree", 1.06, "2"))
+    )  # fmt: skip
+    told = " ".join(commbench_api.compare(ring, tree).text().split())
+    assert "`commbench sweep --env NCCL_ALGO=Ring,Tree --op all_reduce --sizes" in told
+    assert "--resume" not in told

@@ -50,7 +50,7 @@ def test_a_step_is_replayed_and_shown_alike(commbench: Commbench, file: Path) ->
     times = {each["variant"]: each["time_s"]["value"] for each in step["variants"]}
     # Before its first call a rank computes for 2 ms, and after its last one for 7 ms.
     assert times["gaps"] > 9e-3 and times["calls"] > 0
-    assert "all_reduce float32 sum in_place" in commbench("show", "run", "--calls").out
+    assert "all_reduce float32 sum in_place" in commbench("show", "run", "--verbose").out
     run = library.load(ended.folder)
     (found,) = run.replay()
     assert found.baseline == "gaps"

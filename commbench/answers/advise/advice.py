@@ -24,7 +24,7 @@ from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
-from commbench.output.text import join_words, list_some, short_repr
+from commbench.output.text import join_words, short_repr
 from commbench.plan.dtypes import DTYPES
 from commbench.results.run_folder import RESULTS, find_sweep
 from commbench.results.schema import OK, Run, RunHeader
@@ -135,7 +135,6 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     )  # fmt: skip
     every = (row for measured in rests_on for each in measured.results for row in each.rows)
     rows = [*{id(row): row for row in every}.values()]
-    name_runs = _name_runs if len({row.header.label for row in rows}) > 1 else None
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
     # Of what several groups lack, that of the first one counts, which has the fastest mode.
@@ -145,7 +144,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     return AdviceReport(
         tuple(names), tuple(dict.fromkeys(sources)), question,
         advice, tuple(reversed(lacking.values())),
-        tuple(find_warnings(rows, name_runs)),
+        tuple(find_warnings(rows, lambda row: f"in {row.header.label}")),
         find_crowd([*{id(r.header): r.header for r in rows}.values()]),
         tuple(waited_answer(rows)),
         tuple(each.runs for each in groups if not each.is_only),
@@ -166,12 +165,6 @@ def _source_of(run: Run) -> str:
     path = Path(run.path)
     named = run.name if path.parent == RESULTS else path
     return str(find_sweep(str(path.parent)) or named)
-
-
-def _name_runs(rows: Sequence[ResultRow]) -> str:
-    """The runs of some rows, or the settings of a sweep: `in cpu-mode=quiet`."""
-    labels = dict.fromkeys(row.header.label for row in rows)
-    return f"in {list_some([*labels], commands.MOST_NAMES)}"
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:

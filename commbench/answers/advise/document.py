@@ -178,10 +178,10 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         answer += ", so both are taken to take turns"
     elif found.slowdown.other_run:
         answer += f", if computing and calls slow each other as in {found.slowdown.other_run}"
-    over = cells.ratio_with_interval_text(found.now.over_best)
-    over = f"{used} takes {over} times as long as the fastest"
     if verdict == KEEP and found.now.over_best.ends[1] > 1 + question.tolerance:
-        answer += f". That is by medians: {over}"
+        over = cells.ratio_with_interval_text(found.now.over_best)
+        answer += f". That is by medians, and not sure: {used} takes {over} times as long as the "
+        answer += "size with the shortest median"
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided: the time of {used} is extrapolated far beyond the measured sizes"
@@ -201,7 +201,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         if found.is_guess and found.now in (point, found.best):
             how = "not judged"  # the ratio to a guessed time
         elif point == found.best:
-            how = "fastest median"
+            how = "shortest median"
         times = point.largest_bytes / found.table.largest
         far = f" {int(times)} times" if times > simulation.FAR else ""
         between = "interpolated" * (point.largest_bytes not in found.table.sizes)
@@ -227,9 +227,12 @@ def _bucket_facts(
     step, largest = found.step, found.table.largest
     low, high = found.good_bytes
     high = min(high, largest) if found.is_guess else high
-    within = f", within {_percent(question)} of each other" * (low < high)
+    within = f", within {_percent(question)} of each other; sure where the table says so"
     if not (found.is_guess and found.best == found.now):
-        yield f"fastest median{'s' * (low < high)}", f"{format_range(low, high)}{within}"
+        yield (
+            f"shortest median{'s' * (low < high)}",
+            format_range(low, high) + within * (low < high),
+        )
     if verdict == UNDECIDED and found.recommended != found.now:
         size = format_bytes(found.recommended.bucket_bytes)
         yield _CHOSEN[verdict], f"{size}, the middle of these; its gain is not sure"
@@ -356,8 +359,8 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     sizes = [point.bucket_bytes for point in found.curve]
     low, high = max(found.good_bytes[0], sizes[0]), min(found.good_bytes[1], sizes[-1])
     good = Mark(
-        Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
-        is_upright=True,
+        Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06,
+        f"medians within {100 * found.tolerance:g} % of the shortest", is_upright=True,
     )  # fmt: skip
     marks = [good] if low <= high and not found.is_open else []
     now, alone = found.now.time_s.value, found.step.backward_s

@@ -12,7 +12,6 @@ from shlex import quote
 from commbench import stats
 from commbench.analysis.clearer import clearer
 from commbench.analysis.diagnostics import WAITED, has_waited, waited_hint
-from commbench.analysis.environment import NOT_SET
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.check import gate as judging
@@ -182,13 +181,8 @@ def _texts(
         differs = f"They differ in {names}."
         cause = "Then measure again without what differs: that shows whether it is the cause."
     judged = [case] if case else [row.case for row in gate.run.rows]
-    is_own = any(each.call for each in judged)
-    varied = f"--vary {'call=OLD/FILE.py:NAME,NEW/FILE.py:NAME' if is_own else 'python=OLD,NEW'}"
-    likely = [d for d in (gate.comparison.differences if gate.comparison else ()) if d.is_likely]
-    if len(likely) == 1 and likely[0].is_variable:
-        name, *values = likely[0]
-        values = ["-" if value == NOT_SET else value for value in values]
-        varied = f"--env {quote(f'{name}={values[0]},{values[1]}')}"
+    differences = gate.comparison.differences if gate.comparison else ()
+    kinds, varied = causes.varied(differences, any(each.call for each in judged))
     blanks = {
         "clearer": again, "passing": passing, "base": base, "run": run,
         "waited": waited_hint(each.header for each in gate.runs if not each.history)
@@ -197,8 +191,7 @@ def _texts(
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
-        "differs": differs, "cause": cause, "varied": varied,
-        "kinds": "versions of a call" if is_own else "environments",
+        "differs": differs, "cause": cause, "varied": varied, "kinds": kinds,
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 

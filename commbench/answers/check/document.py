@@ -51,7 +51,7 @@ def document(gate: GateResult) -> Document:
         Items(advice(gate), "What to do"),
         Pictures(lambda: _pictures(gate)),
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
-        *(block for result in worst_first for block in _rule_blocks(gate, result, told)),
+        *(block for result in worst_first for block in _rule_blocks(gate, result, [said, *told])),
         warnings_section(warnings, most=0),
         Items(notes, "Notes"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
@@ -93,6 +93,10 @@ def _rule_blocks(gate: GateResult, result: RuleResult, told: Collection[str]) ->
     rows = gate.comparison.rows if gate.comparison and result.rule.limit.needs_baseline else ()
     compared = {row.a.case.key(): row for row in rows}
     tables = [_table(checks, result.outcome, compared) for checks in groups if checks]
+    first = next(iter(result.checks), None)
+    if first and len(tables) == 1 and any(sentences.why(first) in text for text in told):
+        number = f"{len(result.checks)} {sentences.SAID[first.outcome]}"
+        tables = [tables[0]._replace(title=number)]  # a reason is said once
     said = NOT_USED if result.outcome == NOT_MEASURED else WORDS[result.outcome]
     word = f"{said}  " * (len(gate.results) > 1)
     notes = [note for note in sentences.rule_notes(result) if note not in told]
@@ -121,14 +125,12 @@ def _table(checks: Collection[RowCheck], whole: str, compared: Mapping[Any, Comp
 
     first_side = "usual" if any(row.level for row in compared.values()) else "baseline"
     first = next(iter(checks))
-    limit, of = first.rule.limit, lambda check: check if check.estimate else None
-    value, interval = map(sentences.of_check, (limit.unit, limit.interval))
-    deciding = limit.interval._replace(write=_write_deciding)
+    limit, of = first.rule.limit, attrgetter("estimate")
     columns = [
         cells.SIZE,
-        cells.Column(limit.heading, of, value),
-        cells.Column("95 %\ninterval", of, interval),
-        cells.Column("interval that\ndecides", lambda check: check, deciding),
+        cells.Column(limit.heading, of, limit.unit),
+        cells.Column("95 %\ninterval", of, limit.interval),
+        cells.Column("interval that\ndecides", attrgetter("decided_by"), limit.interval),
         *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
         cells.Column(f"{first_side}\ntime", lambda check: time(check, 0), cells.TIME, 5),
         cells.Column("this\nrun", lambda check: time(check, 1), cells.TIME, 5),
@@ -144,12 +146,6 @@ def _table(checks: Collection[RowCheck], whole: str, compared: Mapping[Any, Comp
         tone=lambda check: _ROW_TONES.get(check.effect, ""),
         brief=_furthest(checks) if is_shown else [],
     )
-
-
-def _write_deciding(check: RowCheck) -> str:
-    """The interval that decides, with the digits that show on which side of the limit it ends."""
-    found = check.decided_by
-    return check.rule.limit.interval.write(found, check.rule.value) if found else ""
 
 
 def _furthest(checks: Collection[RowCheck]) -> list[RowCheck]:

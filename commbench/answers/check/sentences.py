@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from commbench.analysis.diagnostics import WAITED, waited_sentences
@@ -32,20 +32,25 @@ from commbench.units import format_count
 from commbench.views import cells
 
 MOST_RULES = 3
-"""Rules that the first sentence names."""
+"""Rules that sentences name."""
 WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
 """The outcomes of rules, in the order in which they are shown."""
-_SAID = {FAIL: "failed", LIKELY: "likely passed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
-"""How a sentence says the outcome of a row, where it has another word for it."""
-_TOGETHER = "together with their range"
+SAID = {
+    FAIL: "failed", UNDECIDED: "undecided", PASS: "passed", LIKELY: "likely passed",
+    NOT_MEASURED: "cannot be judged",
+}  # fmt: skip
+"""How a sentence says the outcome of a row."""
+_RULES = {FAIL: "failed", NO_VERDICT: "have no verdict", PASS: "passed"}
+_TOGETHER = "beyond the limit together with their range"
 """How a row fails that is beyond the limit by itself and with its range."""
 
 
 def reasons_of(gate: GateResult) -> list[str]:
-    """What a history lacks, and whether its level rose; what may be the cause of the outcome."""
-    history, told = gate.baseline and gate.baseline.history, []
+    """What the verdict leaves out; what a history lacks, and whether its level rose; what may be
+    the cause of the outcome."""
+    history, told = gate.baseline and gate.baseline.history, _statements(gate)[1:]
     if history:
-        told = [f"Compared with {runs}."] if (runs := earlier_runs(gate.baseline)) else []
+        told += [f"Compared with {runs}."] if (runs := earlier_runs(gate.baseline)) else []
         told += [text for result in gate.results for text in result.remarks]
         told += [*_faster(gate), *_slow_by_chance(gate)]
         failed = [check for result in gate.results for check in result.with_outcome(FAIL)]
@@ -62,7 +67,7 @@ def reasons_of(gate: GateResult) -> list[str]:
     queued = [row.queued_share for row in gate.run.rows if gate.covers(row)]
     checks = (check for result in gate.results for check in result.checks)
     is_judged = any(check.outcome != NOT_MEASURED for check in checks)
-    return waited_sentences(queued * is_judged, [gate.run.header])
+    return told + waited_sentences(queued * is_judged, [gate.run.header])
 
 
 def _faster(gate: GateResult) -> Iterator[str]:
@@ -113,54 +118,69 @@ def gate_title(gate: GateResult) -> str:
 
 
 def verdict(gate: GateResult) -> str:
-    """The outcome in one sentence, with the row that is furthest beyond its limit."""
-    reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
-    judged = [result for result in gate.results if result.checks]
-    judged.sort(key=lambda result: [*WORDS].index(result.outcome))
-    reasons += [
-        f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
-    ]
-    if more := judged[MOST_RULES:]:
-        reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
-    unsure = [r for r in judged if r.outcome == NO_VERDICT and r.with_outcome(*OPEN)]
-    if not all(any(check.effect == NO_VERDICT for check in r.checks.others) for r in unsure):
-        are_none = not any(result.checks.passed for result in unsure)
-        few = "no row surely passed" if are_none else "fewer rows passed than likely passed"
-        reasons.append(few)
+    """The outcome and its reason, in one short sentence."""
+    return _statements(gate)[0]
+
+
+def _statements(gate: GateResult) -> list[str]:
+    """The verdict; then why each rule decides, where reasons differ, the row that is furthest
+    beyond its limit, and how many rows have each outcome."""
+    judged = [result for result in gate.results if result.outcome != NOT_MEASURED]
+    deciding = [result for result in judged if result.outcome == gate.outcome]
+    texts = [_because(result, gate.run) for result in deciding]
+    if is_same := len({*texts}) == 1 < len(deciding):
+        del texts[1:]
+    elif len(judged) > 1:
+        named = zip(deciding, texts, strict=True)
+        texts = [f"under {result.rule.title!r} {text}" for result, text in named]
+    if len(deciding) > 1:
+        head = f"{len(deciding)} of {len(judged)} rules {_RULES[gate.outcome]}"
+        texts = [f"{head}; {texts[0]}"] if is_same else [head, *texts[:MOST_RULES]]
+    if gate.incomplete:
+        texts.insert(0, f"the run is incomplete, {gate.incomplete}")
+    texts = texts or ["no rule has a row to judge"]
+    beyond = [
+        check for result in gate.results if result.rule.limit.needs_baseline
+        for check in result.with_outcome(UNDECIDED)
+        if check.estimate and check.excess > 1 and not cells.is_too_noisy(check.estimate)
+    ]  # fmt: skip
     if (worst := gate.worst) and worst.estimate:
         told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
-        reasons.append(f"worst failed row: {told}")
-    elif slow := [*_slow_values(gate)]:
-        rows = format_count(len(slow), "row")
-        if any(c.reason.startswith(WAITED) for result in gate.results for c in _beyond(result)):
-            rows += " whose ranks did not wait"
-        times = span(cells.ratio_text, slow)
-        reasons.insert(0, f"{rows} took {times} times as long, beyond the limit, but not surely")
-    reasons += [
-        "{} ({})".format(*unmatched(result.rule, gate.run).texts)
-        for result in gate.results
-        if result.outcome == NO_VERDICT and not result.checks
-    ]
+        texts.append(f"worst row: {told}")
+    elif slow := [c.estimate for c in beyond if not c.reason.startswith(WAITED)]:
+        others = " whose ranks did not wait" * (len(slow) < len(beyond))
+        rows, times = format_count(len(slow), "row"), span(cells.ratio_text, slow)
+        texts.append(f"{rows}{others} took {times} times as long: beyond the limit, but not surely")
+    if len(judged) == 1 and len(found := _tally(judged)) > 1:
+        texts.append(f"rows: {_listed(found)}")
     if gate.baseline and gate.baseline.incomplete:
-        reasons.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
-    word = WORDS[gate.outcome]
-    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+        texts.append(f"the baseline is incomplete, {gate.baseline.incomplete}")
+    first, *more = texts
+    return [f"{WORDS[gate.outcome]}: {first}.", *(f"{t[:1].upper()}{t[1:]}." for t in more)]
 
 
-def _slow_values(gate: GateResult) -> Iterator[Estimate]:
-    """The ratios of the rows that are undecided with a value beyond a limit of the baseline, but
-    for those whose ranks waited for a core."""
-    for result in gate.results:
-        for check in _beyond(result):
-            found = check.estimate
-            if found and not check.reason.startswith(WAITED) and not cells.is_too_noisy(found):
-                yield found
+def _because(result: RuleResult, run: LoadedRun) -> str:
+    """Why a rule has its outcome: how many rows decide it, and the reason of most of them."""
+    rows = format_count(len(result.checks), "row")
+    if result.outcome == PASS and result.checks.passed:
+        return f"{result.checks.passed} of {rows} passed"
+    if not (found := _deciding(result)):
+        if not result.checks:
+            return f"no row matches: {unmatched(result.rule, run).hint}"
+        passed = result.checks.passed
+        return "fewer rows passed than likely passed" if passed else "no row surely passed"
+    words = dict.fromkeys(SAID[check.outcome] for check in found)
+    [(reason, number)] = Counter(why(check) or "beyond the limit" for check in found).most_common(1)
+    of_them = f"; {number} of them: " if number < len(found) else ": "
+    return f"{len(found)} of {rows} {' or '.join(words)}{of_them}{reason}"
 
 
-def _beyond(result: RuleResult) -> list[RowCheck]:
-    """The rows that are undecided with a value beyond a limit of the baseline."""
-    found = result.with_outcome(UNDECIDED) if result.rule.limit.needs_baseline else []
-    return [check for check in found if check.excess > 1]
+def _deciding(result: RuleResult) -> list[RowCheck]:
+    """The rows that give a rule its outcome; those that cannot be judged where there are no others,
+    and none where too few pass."""
+    others = result.checks.others
+    found = [check for check in others if check.effect == result.outcome]
+    return found or ([] if result.with_outcome(*OPEN) else others)
 
 
 def earlier_runs(baseline: LoadedRun | None) -> str:
@@ -180,22 +200,12 @@ def earlier_runs(baseline: LoadedRun | None) -> str:
     return f"{level}, whose noise is known from {known} runs"
 
 
-def of_check(unit: cells.Unit) -> cells.Unit:
-    """How the value of a RowCheck is written, or its interval: what fails, for being beyond the
-    limit, does not read as the limit."""
-
-    def write(check: RowCheck) -> str:
-        return unit.write(check.estimate, check.rule.value if check.outcome == FAIL else None)
-
-    return unit._replace(write=write)
-
-
 def why(check: RowCheck) -> str:
     """Why a row has its outcome; of one whose interval contains the limit, on which side of it its
     value is."""
     if check.outcome not in OPEN:
         return _TOGETHER if (check.outcome, check.reason) == (FAIL, WITH_RANGE) else check.reason
-    side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
+    side = f"{'beyond' if check.excess > 1 else 'within'} the limit, but not the whole interval"
     effects = {PASS: "counted as pass", FAIL: "counted as fail"}
     return "; ".join(filter(None, (reason_of(check) or side, effects.get(check.effect))))
 
@@ -209,30 +219,26 @@ def reason_of(check: RowCheck) -> str:
 
 def outcome_of(check: RowCheck) -> str:
     """The outcome of a row, and why."""
-    word, reason = _SAID.get(check.outcome, check.outcome), why(check)
+    word, reason = SAID[check.outcome], why(check)
     return word + cells.in_brackets(reason * (reason != word))
 
 
 def counts(results: Sequence[RuleResult]) -> str:
-    """How many rows of these rules have each outcome, and why: `1 of 3 rows failed, 2 passed`."""
-    passed, together = (
-        sum(getattr(result.checks, name) for result in results) for name in ("passed", "with_range")
-    )
-    words = f"passed{cells.in_brackets(f'{together} {WITH_RANGE}' * bool(together))}"
-    failed = Counter(check.reason for result in results for check in result.with_outcome(FAIL))
-    both = {"", WITH_RANGE} if failed[""] and failed[WITH_RANGE] else set()
-    decided, others = (
-        Counter(
-            f"{_SAID[FAIL]} ({failed[WITH_RANGE]} of them {_TOGETHER})"
-            if check.outcome == FAIL and check.reason in both else outcome_of(check)
-            for result in results for check in result.with_outcome(*outcomes)
-        )
-        for outcomes in ((FAIL, UNDECIDED), (LIKELY, NOT_MEASURED))
-    )  # fmt: skip
-    found = decided + Counter({words: passed}) + others
+    """How many rows of these rules have each outcome: `1 of 3 rows failed, 2 passed`."""
+    found = _tally(results)
     rows = format_count(sum(found.values()), "row")
-    named = ", ".join(f"{number} {what}" for what, number in found.items())
-    return named.replace(" ", f" of {rows} ", 1) or "no row"
+    return _listed(found).replace(" ", f" of {rows} ", 1) or "no row"
+
+
+def _tally(results: Sequence[RuleResult]) -> dict[str, int]:
+    """How many rows have each outcome."""
+    found = Counter(check.outcome for result in results for check in result.checks.others)
+    found[PASS] = sum(result.checks.passed for result in results)
+    return {each: found[each] for each in SAID if found[each]}
+
+
+def _listed(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {SAID[outcome]}" for outcome, number in found.items())
 
 
 def finding(check: RowCheck) -> str:
@@ -243,7 +249,7 @@ def finding(check: RowCheck) -> str:
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
-    value, interval = (of_check(unit).write(check) for unit in (limit.unit, limit.interval))
+    value, interval = (u.write(check.estimate) for u in (limit.unit, limit.interval))
     if value == cells.TOO_NOISY:
         return f"is {cells.TOO_NOISY_TO_COMPARE}"
     found = limit.sentence.format(cells.with_interval(value, interval))

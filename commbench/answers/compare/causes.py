@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil, exp, floor, log, sqrt
+from shlex import quote
 
 from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
+from commbench.analysis.environment import NOT_SET, Difference
 from commbench.analysis.load import distinct_names
 from commbench.analysis.rows import launches_of
 from commbench.analysis.statistics import median
@@ -19,7 +21,7 @@ from commbench.answers.compare.pooling import PooledRatio
 from commbench.output.text import as_sentence, join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
-from commbench.units import format_rough, format_share
+from commbench.units import format_rough, format_share, format_sizes
 from commbench.views import cells
 
 MOST_DIFFERENCES = 3
@@ -227,9 +229,10 @@ def clearer(
     headers = [run.run.header for run in runs if run.run]
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
     ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
-    is_final = is_other or any(high > MOST_NOISE * low for low, high in ratios)
-    is_final |= len(headers) < 2 or holds_rounds(found.a.path) != holds_rounds(found.b.path)
-    if number > MOST_LAUNCHES or is_final or found.are_of_two_boots:
+    is_final = is_other or len(headers) < 2 or any(h > MOST_NOISE * low for low, h in ratios)
+    if limit is None and not (is_final or found.are_in_turns) and (sweep := _sweep(found)):
+        return f"For a clearer answer {sweep}"
+    if is_final or number > MOST_LAUNCHES or found.are_of_two_boots:
         is_surer = len(headers) == 2 and not (is_other or found.are_in_turns)
         surer = "; surer in turns, as `commbench sweep` measures" * is_surer
         return f"{options.clearer(found.b.header or found.a.header)}{surer}."
@@ -242,11 +245,7 @@ def clearer(
         wide = max(map(_later_times_as_wide, firsts))
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
         shows = f"If launches differ as before, a change then shows from {least:.2f} times."
-        if wide > 1:  # as many launches again are a third turn
-            third = number + min(run.launches or 0 for run in runs)
-            shows += f" A third turn (--launches {third}) shows smaller ones."
-        surer = " Surer: both in turns, as `commbench sweep` measures." * (not found.are_in_turns)
-        return f"For a clearer answer {how} {shows}{surer}"
+        return f"For a clearer answer {how} {shows}"
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
@@ -267,6 +266,37 @@ def clearer(
         return "Measure both in turns, as `commbench sweep` does: the host may differ."
     then = f"Then it {'passes' if passes else 'fails'}, if they differ as these do and B/A stays"
     return f"More {host.SEVERAL[word]} decide this limit. {then}: {how}"
+
+
+def varied(differences: Sequence[Difference], is_own_call: bool) -> tuple[str, str]:
+    """What a sweep compares in turns, and the option of it: the only difference that may change
+    times, if that can be varied."""
+    likely = [each for each in differences if each.is_likely]
+    name, *values = likely[0] if len(likely) == 1 else ("", "", "")
+    if name == "cpu_mode":
+        return "both CPU modes", f"--vary cpu-mode={values[0]},{values[1]}"
+    what, option = "two environments", "--vary python=OLD,NEW"
+    if is_own_call:
+        what, option = "two versions of a call", "--vary call=OLD/FILE.py:NAME,NEW/FILE.py:NAME"
+    if name and likely[0].is_variable:
+        old, new = ("-" if value == NOT_SET else value for value in values)
+        option = f"--env {quote(f'{name}={old},{new}')}"
+    return what, option
+
+
+def _sweep(found: Comparison) -> str:
+    """The sweep that measures what two runs compare; empty where ranks or nodes differ, or a sweep
+    cannot start these ranks or calls."""
+    run = found.b.run
+    is_other = any(each.name != "cpu_mode" for each in found.mismatches)
+    if is_other or run is None or run.header.num_nodes > 1 or run.header.plan.workload:
+        return ""
+    plan = run.header.plan
+    is_own = any(row.either.call for row in found.rows)
+    what, option = varied([*found.mismatches, *found.differences], is_own)
+    sizes = f" --sizes {format_sizes(plan.sizes)}" * bool(plan.sizes)
+    line = f"`commbench sweep {option} --op {','.join(plan.operations)}{sizes}`"
+    return f"measure {what} in turns, with the other options of these runs: {line}."
 
 
 def _continue(found: Comparison, number: int) -> str:

@@ -146,11 +146,10 @@ def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str
     a, b = distinct_names([found.a, found.b])
     is_told = _says_waited(causes)
     label, across = _range_label(found), found.setting and f"{found.setting}, "
-    limit = 1 + found.tolerance
     return [
         (
             pooled.kind,
-            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a, limit)}"
+            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}"
             f"{pooled.verdict}{_why(pooled, is_told, found.tolerance)}.",
         )
         for pooled in _ordered_ranges(found)
@@ -167,7 +166,7 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
         return noisy if is_told and pooled.waited and is_open else f", {pooled.reason}"
     low, high = pooled.ratio.ends
     if pooled.verdict == stats.UNDECIDED:
-        return _bounds(pooled.ratio, 1 + tolerance)
+        return _bounds(pooled.ratio)
     if not pooled.undisturbed:
         return ""
     calm = pooled.undisturbed_verdict
@@ -180,13 +179,12 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
     return ""
 
 
-def _bounds(found: stats.Estimate, limit: float) -> str:
-    """How much slower or faster B is at most, by the interval as it is printed; empty for one that
-    is wider than WIDEST."""
+def _bounds(found: stats.Estimate) -> str:
+    """How much slower or faster B is at most, by the interval; empty for one that is wider than
+    WIDEST."""
     low, high = found.ends
     if not found.has_interval or high > WIDEST * low:
         return ""
-    low, high = map(float, cells.ratio_interval_text(found, limit).split(" … "))
     slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
     parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
     return f"; at most {' or '.join(parts)}"
@@ -222,7 +220,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
         doc.Pictures(lambda: _pictures(found)),
         doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
         doc.Table(
-            "Ranges of sizes", cells.judged(RANGE_COLUMNS, found.tolerance), ranges,
+            "Ranges of sizes", RANGE_COLUMNS, ranges,
             _range_label(found), tone=_tone, brief=ranges[:MOST_ROWS],
         ),
         doc.Text(
@@ -323,8 +321,7 @@ def _rows(found: Comparison) -> doc.Table:
     title = "Rows: B/A is the time of B over that of A"
     if found.are_in_turns:
         title = "Rows: means over launches; B/A is the time of B over that of A"
-    columns = cells.judged(ROW_COLUMNS, found.tolerance)
-    return doc.Table(title, columns, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+    return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
 def _importance(row: ComparedRow) -> float:

@@ -139,7 +139,7 @@ def _host_texts(
     free = "" if host.free_bytes is None else f"; {format_about(host.free_bytes)} free"
     yield f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}{free}."
     if too_large:
-        names = name_rows((case for case in cases if case.index in too_large), cases, 200)
+        names = name_rows([case for case in cases if case.index in too_large], cases, 200)
         yield f"These do not fit, and a run skips them: {names}."
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")

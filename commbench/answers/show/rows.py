@@ -37,6 +37,9 @@ FEW_CALLS = f"Intervals of fewer than {ENOUGH} calls are rough."
 ONE_CALL = (
     f"One call does not show how calls differ: its interval is assumed, a factor of {UNTESTED:g}."
 )
+BELOW_P5 = (
+    "An interval may begin below p5: it also allows for faster launches, and p5 is of these calls."
+)
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -262,6 +265,8 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     few = {row.time.iterations for row in rows if row.time and not row.measurement.reported}
     rough = [FEW_CALLS] * any(0 < number < ENOUGH for number in few)
     rough += [ONE_CALL] * (1 in few)
+    times = [row.time for row in rows if row.time]
+    rough += [BELOW_P5] * any(time.p5 and time.low and time.low < time.p5 for time in times)
     every_line = [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()

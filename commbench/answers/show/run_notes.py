@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from shlex import quote
@@ -51,36 +51,46 @@ class RowsWarning(NamedTuple):
 
 def find_warnings(
     rows: Sequence[ResultRow],
-    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
+    where: Callable[[ResultRow], str] | None = None,
     every: Sequence[ResultRow] | None = None,
+    varied: Collection[str] = (),
 ) -> list[RowsWarning]:
     """The warnings about these rows, the most important first.
 
-    `name_runs` says of which runs some of the rows are: `under plain`. Ranges of sizes in names are
-    among `every` row of the run, by default these.
+    `where` says under which setting, or in which run, a row was measured: `under plain`. Names have
+    it where it is not all of them, and not the dimensions that are `varied`. Ranges of sizes in
+    names are among `every` row of the run, by default these.
     """
     causes = [(row, find_causes(row)) for row in rows]
     timed = [row.case for row in rows if row.time]
     of_run = timed if every is None else [row.case for row in every if row.time]
     warnings = []
 
-    def name(some: Sequence[ResultRow], longest: int = LONGEST) -> str:
-        cases = name_rows([row.case for row in some], of_run, longest)
+    places = {where(row) for row in rows} if where else set[str]()
+
+    def name(some: Sequence[ResultRow], longest: int = LONGEST) -> tuple[str, str]:
+        """The names of rows, and where they were measured."""
+        cases = name_rows([row.case for row in some], of_run, longest, varied)
         if longest == LONGEST and cases.endswith(("more row", "more rows")):
             cases = f"{len(some)} of {len(timed)} rows"
-        return " ".join(filter(None, [cases, name_runs and name_runs(some)]))
+        if not where or len(own := dict.fromkeys(map(where, some))) == len(places):
+            return cases, ""
+        first, *more = own
+        return cases, f"{first} and {len(more)} more" if more[1:] else " and ".join(own)
 
     for diagnostic in DIAGNOSTICS:
         concerned = [(row, found[diagnostic]) for row, found in causes if diagnostic in found]
         if not concerned:
             continue
         own = [row for row, _ in concerned]
-        which, names = "all rows", ""
+        named, names = ("all rows", ""), ""
         if len(own) < len(timed):
-            which, names = name(own), name(own, MOST_CHARACTERS)
-        most = name([max(concerned, key=itemgetter(1))[0]])
-        if len({figure for _, figure in concerned}) > 1 and most != name(own):
-            which += f"; most at {most}"
+            named, names = name(own), " ".join(filter(None, name(own, MOST_CHARACTERS)))
+        which = " ".join(filter(None, named))
+        row, place = name([max(concerned, key=itemgetter(1))[0]])
+        most = [f"at {row}"] * (row not in (named[0], name(own)[0])) + [place] * (place != named[1])
+        if len({figure for _, figure in concerned}) > 1 and any(most):
+            which += f"; most {' '.join(filter(None, most))}"
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
         warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings

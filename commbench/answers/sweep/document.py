@@ -10,7 +10,6 @@ from shlex import quote
 from typing import Any
 
 from commbench.analysis.clearer import FEW_LAUNCHES
-from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import MOST_LAUNCHES
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
@@ -19,7 +18,6 @@ from commbench.answers.sweep.ranges import judge_point
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.sentences import (
-    MOST_NAMED,
     answers,
     before_all,
     bits_sentences,
@@ -157,8 +155,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
     title = "Times (geometric mean over rounds); ratio: to the shortest of the same case"
-    judged = cells.judged(columns, result.sweep.tolerance)
-    return Table(title, judged, rows, lambda row: row[0].kind, brief=brief)
+    return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
 def _without_interval(time: Estimate | None) -> Estimate | None:
@@ -200,7 +197,7 @@ def _ranges(result: SweepResult) -> Table:
     columns = [
         Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
-        *map(_of_pooled, cells.judged(RANGE_COLUMNS, result.sweep.tolerance)),
+        *map(_of_pooled, RANGE_COLUMNS),
     ]
     settings = collect((row.pooled.kind, row.setting) for row in result.pooled)
     brief = []
@@ -236,17 +233,14 @@ def _ranking(result: SweepResult) -> Table:
 
 def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     """The warnings about the runs, each with the settings concerned."""
-    names = {setting.name: name for setting, name in result.names.items()}
-
-    def under(rows: Sequence[ResultRow]) -> str:
-        concerned = dict.fromkeys(names[row.header.label] for row in rows)
-        return f"under {list_some([*concerned], MOST_NAMED)}"
-
+    names = {setting.name: f"under {name}" for setting, name in result.names.items()}
     rows = [
         row for each in result.settings for row in each.rows
         if not ranking.is_beside(row.case, each.setting)
     ]  # fmt: skip
-    return [("", warning) for warning in run_notes.find_warnings(rows, under)]
+    varied = ranking.varied_fields(result.sweep.settings, [row.case for row in rows])
+    found = run_notes.find_warnings(rows, lambda row: names[row.header.label], varied=varied)
+    return [("", warning) for warning in found]
 
 
 def _has_other_cases(result: SweepResult) -> bool:

@@ -50,7 +50,8 @@ def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use() -> 
     picture = advice_picture(report)
     require_readable(picture)
     assert names_of(picture) == {
-        "simulated from measured times", "perhaps faster", "as good as the best", "buckets in use",
+        "simulated from measured times", "perhaps faster", "medians within 2 % of the shortest",
+        "buckets in use",
     }  # fmt: skip
     assert picture.description == answers(report.advice, report.question)[0]
     assert "Advice from a &#124; b" in VIEW.write(report, "markdown")

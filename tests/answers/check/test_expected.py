@@ -77,7 +77,7 @@ def test_there_is_no_verdict_where_nothing_is_known(tmp_path: Path) -> None:
         gate = cb.check(run, expect="run")
         assert "idle host" not in text_of(gate)
     assert (gate.outcome, gate.exit_code) == ("no verdict", 7)
-    assert "cannot be judged (no published figures for gloo on this CPU)" in text_of(gate)
+    assert "cannot be judged: no published figures for gloo on this CPU." in text_of(gate)
     gate = check(log_of("MI250X", tmp_path), expect="mi250x")
     assert (gate.results[0].outcome, gate.exit_code) == ("no verdict", 7)
 

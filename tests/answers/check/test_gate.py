@@ -14,7 +14,7 @@ from commbench.analysis.load import LoadedRun
 from commbench.answers.check.document import VIEW, gate_junit, make_annotations
 from commbench.answers.check.gate import NO_VERDICT, Checks, GateResult, RowCheck, RuleResult, check
 from commbench.answers.check.rules import parse_rule
-from commbench.answers.check.sentences import verdict
+from commbench.answers.check.sentences import reasons_of, verdict
 from commbench.answers.compare.comparison import compare
 from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
@@ -129,7 +129,7 @@ def test_the_row_furthest_beyond_its_limit_is_the_worst() -> None:
         assert worst is not None
         checks = check(run, [rule]).results[0].with_outcome(FAIL)
         assert worst.excess == max(each.excess for each in checks) > 1
-        assert "worst failed row: " + worst.case.name in verdict(check(run, [rule]))
+        assert f"Worst row: {worst.case.name}" in reasons_of(check(run, [rule]))[0]
 
 
 GATES = some.builds(

@@ -426,7 +426,7 @@ def test_an_empty_or_short_history_gives_no_verdict(
     monkeypatch.chdir(tmp_path)
     missing = commbench.check(made_run(9), against="history")
     assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
-    assert "judged (there is no history yet at results/history.sqlite)" in verdict(missing)
+    assert "judged: there is no history yet at results/history.sqlite." in verdict(missing)
     assert "made-up-9` adds this run. `commbench run --history`, with the" in advice(missing)[0]
     for db in ("none.sqlite", "none/x.sqlite", "results/history.sqlite"):
         with pytest.raises(RecordsError, match=f"there is no history {db}"):
@@ -501,7 +501,7 @@ def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> 
     assert find_baseline(history, made_run(20))[0].rows == []
     gate = check(history, made_run(20))
     why = "5 earlier runs count, and 6 are needed; 11 do not, their ranks waited for a core"
-    assert f"5 of 5 rows cannot be judged ({why})" in verdict(gate)
+    assert f"5 of 5 rows cannot be judged: {why}." in verdict(gate)
     assert "--allow-unmatched" not in " ".join(advice(gate)) and "--history" in advice(gate)[0]
     assert "do not count. Use an idle host" in advice(gate)[1]
 

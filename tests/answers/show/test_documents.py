@@ -21,6 +21,7 @@ from commbench.answers.show.formats import texts
 from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
 from commbench.answers.show.plots import run_pictures
+from commbench.answers.show.rows import BELOW_P5
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
 from commbench.answers.show.shapes import (
@@ -294,6 +295,15 @@ def test_a_warning_of_some_rows_names_or_counts_them(
 ) -> None:
     rows = [waiting(0.9, *case) for case in concerned] + [waiting(0.0, size) for size in others]
     assert find_warnings(rows)[0].which == which
+
+
+def test_warnings_name_where_rows_were_measured_unless_it_is_everywhere() -> None:
+    rows = [waiting(0.9), waiting(0.8, MIB), waiting(0.0), waiting(0.0, MIB)]
+    places = dict(zip(map(id, rows), ("under a", "under b", "under a", "under b"), strict=True))
+    (found,) = find_warnings(rows, lambda each: places[id(each)])
+    assert found.which == "all_reduce 1K-1M; most at all_reduce 1K under a"
+    (found,) = find_warnings([rows[0], *rows[2:]], lambda each: places[id(each)])
+    assert found.which == "all_reduce 1K under a"
 
 
 def test_the_most_important_warnings_are_first_and_explained_with_their_rows() -> None:
@@ -579,3 +589,9 @@ def test_no_answer_has_the_bandwidth_of_wrong_results(tmp_path: Path) -> None:
         assert ("The highest bus bandwidth is" in shown, said in shown) == (bool(said), True)
         (summary,) = re.findall(r"(?m)^  all_reduce  .*", shown)
         assert (said[3:] in summary, "1 MiB" in summary) == (True, False)
+
+
+def test_a_note_says_why_an_interval_begins_below_p5() -> None:
+    run = commbench.load(Path(__file__).parents[3] / "results" / "reference")
+    assert BELOW_P5 in " ".join(run.text().split())
+    assert BELOW_P5 not in commbench.load(run, op="all_reduce", size="64M").text()

@@ -137,7 +137,7 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
          "1K-1M: off is the fastest, on takes 1.97 (1.62 … 2.04) times as long."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
          "16K-256K: off is the fastest, on takes 2.01 (1.87 … 2.15) times "
-         "as long, auto 8.0 (7.5 … 8.6) times; 1K and 1M: undecided between on and off."),
+         "as long, auto 8.01 (7.50 … 8.55) times; 1K and 1M: undecided between on and off."),
         (lambda setting, size: 1 + (setting + size.bit_length()) % 5, "a,b,c,d,e",
          [1 << k for k in range(10, 21)],
          "1K, 32K and 1M: e is the fastest, a takes 2.00 (1.99 … 2.02) times as long, the others "
