@@ -196,8 +196,9 @@ def ratio_decimals(found: Any) -> int:
 
 
 def _few_decimals(number: float, decimals: int) -> int:
-    """So many decimals for a number below 10, one below 100, none from there on."""
-    return decimals if number < 10 else min(decimals, int(number < 100))
+    """So many decimals for a number below 10, one below 100, none from there on; at least two below
+    1."""
+    return max(decimals, 1 + (number < 1)) if number < 10 else min(decimals, int(number < 100))
 
 
 TEXT = Unit(str, is_left=True)

@@ -251,7 +251,7 @@ TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
     ("name", "found", "text"),
     [
         ("imprecise", imprecise(5.0), "try --budget 2"),
-        ("imprecise", clean(*WIDE, budget_s=3.0), "0.50 … 1.50 times"),
+        ("imprecise", clean(*WIDE, budget_s=3.0), "0.50 … 1.5 times"),
         ("imprecise", clean(*WIDE, budget_s=3.0), "try --budget 30"),
         ("imprecise", clean(*WIDE, budget_s=3.0, launcher=IN_PROCESS), "try measure(budget=30)"),
         ("bimodal", clean(*TWO), "look at p5"),

@@ -235,7 +235,7 @@ def test_launches_that_began_within_one_second_make_no_turns() -> None:
         ((0.71, 0.0, inf), "an unknown number of", "too noisy"),
         ((53.0, 2.04, 1432.0), "over 2.04", "over 2.04"),
         ((0.02, 0.0001, 0.5), "under 0.5", "under 0.5"),
-        ((1.5, 0.15, 14.9), "1.50 (0.15 … 14.9)", "1.50"),
+        ((1.5, 0.15, 14.9), "1.5 (0.15 … 14.9)", "1.5"),
     ],
 )
 def test_an_interval_of_more_than_a_factor_of_100_says_nothing_or_one_side_of_1(

@@ -151,7 +151,7 @@ def test_what_bounds_a_call_is_less_sure_where_the_times_scatter() -> None:
         (BANDWIDTH, (2.0, 1.9, 2.1), (2.2, 2.1, 2.3), "fewer bytes or a faster path help; smaller "
          "calls may help: it takes 2.20 (2.10 … 2.30) times as long as half the size"),
         (LATENCY_BOUND, (2.6, 1.8, 3.6), None, "fewer calls help; larger calls may not help: twice "
-         "the size takes 2.60 (1.80 … 3.60) times as long"),
+         "the size takes 2.6 (1.8 … 3.6) times as long"),
         (BOTH, None, (2.1, 1.9, 2.3), "fewer bytes help; larger calls may not help: it takes 2.10 "
          "(1.90 … 2.30) times as long as half the size"),
         (BANDWIDTH, (2.0, 1.9, 2.1), None, "fewer bytes or a faster path help most"),
