@@ -38,7 +38,7 @@ _ROW_TONES = {FAIL: BAD, NO_VERDICT: UNSURE}
 def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
-    name = sentences.earlier_runs(gate.baseline) or "the baseline"
+    name = "the usual level" if gate.baseline and gate.baseline.history else "the baseline"
     sides = [(f"A, {name}", gate.baseline)] if gate.baseline else []
     said, told = verdict(gate), sentences.reasons_of(gate)
     notes = sentences.notes_of(gate)

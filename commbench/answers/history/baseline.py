@@ -183,7 +183,7 @@ def _slower_note(
     else:
         ended = first
     return (
-        f"Usual for {names} is what runs took before run {ended.id} "
+        f"Usual for {names} is the level before run {ended.id} "
         f"({ended.time:%Y-%m-%d %H:%M} UTC): {then} took {slower} times as long in {runs} "
         f"run{'s' * (runs != '1')} before this one{cause}.{accept}"
     )
