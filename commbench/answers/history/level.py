@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from commbench.analysis.statistics import Z, median
 from commbench.answers.history import steps
 from commbench.answers.history.cuts import FEWEST, SHORTEST
-from commbench.answers.history.noise import JUMP, LEAST_NOISE, Noise, estimate_noise
+from commbench.answers.history.noise import (
+    JUMP,
+    LEAST_NOISE,
+    Noise,
+    estimate_noise,
+    median_deviation,
+)
 from commbench.answers.history.steps import TOLERANCE, Fit, find_steps
 from commbench.answers.history.two_levels import ALPHA, slow_end
 from commbench.stats import Array, Estimate, around, factor_of_all, np, student_quantile
@@ -143,10 +149,13 @@ def find_level(times: Sequence[Estimate], accepted: int = 0, alpha: float = ALPH
             near = near_median([logs[n] for n in own], noise)
             own = [n for n in own if logs[n] in near]
             part = part._replace(level=Estimate(exp(fmean(near))))
+        elif far := far_from_median([logs[n] for n in own]):
+            own = [n for n in own if logs[n] not in far]
+            part = part._replace(level=Estimate(exp(fmean(logs[n] for n in own))))
         segments.append(part)
         used[part.first] = own
-    deviation, degrees, known = single_points(logs, segments, weights)
-    outliers = len(logs) - known
+    deviation, degrees, outliers = single_points(logs, segments, weights)
+    known = len(logs) - len(outliers)
     base = _fast_parts([part for part in segments if part.first >= accepted], deviation)
     slow = _slow_end(logs, base[-1], noise.deviation) if base[-1] == segments[-1] else 0
     if slow:
@@ -155,10 +164,11 @@ def find_level(times: Sequence[Estimate], accepted: int = 0, alpha: float = ALPH
     if number >= FEWEST:  # so many say by themselves how much runs differ
         places = [n for part in base for n in range(part.first, part.last + 1)]
         fast = [logs[n] for n in places]
-        deviation, degrees, known = single_points(fast, base, weights[places])
-        outliers = len(fast) - known
-    logs_of_base = (len(used[p.first]) * log(p.level.value) for p in base if p.level)
-    time = exp(sum(logs_of_base) / len(counted))
+        deviation, degrees, found = single_points(fast, base, weights[places])
+        outliers, known = {places[n] for n in found}, len(fast) - len(found)
+    counted = [n for n in counted if n not in outliers]
+    levels = [log(p.level.value) for p in base if p.level for _ in used[p.first]]
+    time = exp(fmean(levels))
     rest = zip(_residuals(logs, segments), weights, strict=True)
     at, above = slow_by_chance([each if weight >= SURE else 0.0 for each, weight in rest])
     slowest = time * exp(above)
@@ -166,7 +176,7 @@ def find_level(times: Sequence[Estimate], accepted: int = 0, alpha: float = ALPH
     end = base[-1].last + 1 if base[-1] == segments[-1] else segments[-1].first
     return Level(
         time, frozenset(counted), number, deviation, degrees, usual, end, base[-1].last + 1, known,
-        outliers, slowest, at, earlier=len(times),
+        len(outliers), slowest, at, earlier=len(times),
     )  # fmt: skip
 
 
@@ -242,20 +252,31 @@ def near_median(logs: Sequence[float], noise: Noise) -> list[float]:
     return [each for each in logs if abs(each - middle) <= JUMP * usual]
 
 
+def far_from_median(logs: Sequence[float]) -> set[float]:
+    """Of many logarithms those that are very far from their median; none where they are more than
+    one in five, and so are usual."""
+    away = np.array(logs) - np.median(logs)
+    most = 2 * JUMP * max(median_deviation(away), LEAST_NOISE)
+    far = {own for own, distance in zip(logs, away, strict=True) if abs(distance) > most}
+    return far if 5 * len(far) <= len(logs) else set()
+
+
 def single_points(
     logs: Sequence[float], segments: Sequence[steps.Segment], weights: Array
-) -> tuple[float, int, int]:
+) -> tuple[float, int, set[int]]:
     """The standard deviation of single points, with these weights, about the levels of their
-    segments, of all of which the level is known, its degrees of freedom, and of how many points it
-    is. One point in ten, at least one, does not count where it is an outlier: at 5 % for all points
-    together, by Student's t of the others."""
+    segments, of all of which the level is known, its degrees of freedom, and the outliers. These do
+    not count: at least one point, and one in ten, may be one, at 5 % for all points together, by
+    Student's t of the others; one in five where they are twice as far."""
     both = zip(_residuals(logs, segments), weights, strict=True)
-    squares = sorted(weight * residual**2 for residual, weight in both)
+    squares = [weight * residual**2 for residual, weight in both]
+    order = sorted(range(len(squares)), key=squares.__getitem__)
     number, lost = len(squares), len(segments)
-    z = factor_of_all(number)
-    for out in range(max(1, number // 10), -1, -1):
+    z, usual = factor_of_all(number), max(1, number // 10)
+    for out in range(max(usual, number // 5), -1, -1):
         degrees = number - lost - out
-        variance = sum(squares[: number - out]) / degrees
-        if out and squares[-out] > variance * student_quantile(z, degrees) ** 2:
+        variance = sum(squares[n] for n in order[: number - out]) / degrees
+        most = student_quantile(z, degrees) * (1 + (out > usual))
+        if out and squares[order[-out]] > variance * most**2:
             break
-    return max(sqrt(variance), LEAST_NOISE), degrees, number - out
+    return max(sqrt(variance), LEAST_NOISE), degrees, {*order[number - out :]}

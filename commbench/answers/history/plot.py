@@ -116,7 +116,9 @@ def _mark(look: plot.Look, name: str, every: Sequence[HistoryRun], at: int) -> p
 def _ends(found: FittedSeries, part: Segment) -> tuple[int, int]:
     """The first and the last of the points of a segment, without SHORTEST or more at an end that
     are all far above its level, or below: these may have one of their own, which is not sure."""
-    assert part.level and found.fit.noise
+    assert part.level
+    if not found.fit.noise:
+        return part.first, part.last
     points = found.series.points[part.first : part.last + 1]
     over = [
         log(point.time.value / part.level.value) / found.fit.noise.deviation for point in points

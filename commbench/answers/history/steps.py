@@ -42,7 +42,7 @@ from commbench.answers.history.noise import (
     clip,
     estimate_noise,
 )
-from commbench.answers.history.two_levels import ALPHA, more_cuts
+from commbench.answers.history.two_levels import ALIKE, ALPHA, more_cuts
 from commbench.stats import Array, Estimate, around, combine, factor_of_all, np, student_quantile
 
 TOLERANCE = 0.02
@@ -126,7 +126,7 @@ def find_steps(
     medians = _medians(values, sorted({*cuts, *accepted}))
     clipped = clip(values, medians, CLIP * noise.deviation)
     sums = Sums(clipped, weights)
-    cuts = _merge(sums, cuts, log(1 + tolerance))
+    cuts = _merge(sums, _without_mixed(values, cuts), log(1 + tolerance))
     if accepted:
         cuts = sorted([*accepted, *(cut for cut in cuts if abs(cut - begin) >= SHORTEST)])
     ends = [0, *cuts, number]
@@ -229,6 +229,23 @@ def _settle(values: Array, cuts: Sequence[int], far: float) -> list[int]:
         if min(at - first, end - at) >= SHORTEST:
             settled.append(at)
     return settled[1:]
+
+
+def _without_mixed(values: Array, cuts: Sequence[int]) -> list[int]:
+    """The steps without those beside a segment of fewer than STEADY points of which not ALIKE are
+    on its side of the middle: these are outliers."""
+    kept = [0]
+    for cut, end in pairwise([*cuts, len(values)]):
+        sides = values[kept[-1] : cut], values[cut:end]
+        before, after = map(np.median, sides)
+        alike = [
+            float(np.mean((each > (before + after) / 2) == is_slow))
+            for each, is_slow in zip(sides, (before > after, after > before), strict=True)
+            if len(each) < STEADY
+        ]
+        if min(alike, default=1.0) >= ALIKE:
+            kept.append(cut)
+    return kept[1:]
 
 
 def _merge(sums: Sums, cuts: list[int], least: float) -> list[int]:

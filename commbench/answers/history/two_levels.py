@@ -24,6 +24,8 @@ MOST_SEARCHED = 100
 """Points of a segment in which they are: with more, the noise is known well."""
 CLIPPED = 4
 """So often outliers are moved, at most, and steps looked for again."""
+ALIKE = 0.61
+"""More than three of five points."""
 FAR = 3.0
 """Points more deviations away are moved to there, as outliers."""
 _NORMAL = NormalDist()
@@ -79,7 +81,7 @@ def _cuts_by_turns(values: Array, weights: Array, alpha: float) -> Sequence[int]
         cuts, is_slow = _best_cuts(values, weights, number)
         each = part_of_alpha(length, number)
         found = _slower(values, weights, is_slow, alpha * each, is_correlated=True)
-        if found and not _are_outliers(values, cuts, is_slow, found):
+        if found and not _are_outliers(values, cuts, is_slow):
             return cuts
     return ()
 
@@ -109,11 +111,12 @@ def part_of_alpha(length: int, number: int) -> float:
     return 4.0 ** -((number + 1) // 2) / ways
 
 
-def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array, by: Estimate) -> bool:
-    """Whether in a segment fewer than SHORTEST points are slow, or fast, as it is."""
-    middle = values[is_slow].mean() - by.value / 2
+def _are_outliers(values: Array, cuts: Sequence[int], is_slow: Array) -> bool:
+    """Whether in a segment fewer than SHORTEST points, or than ALIKE of them, are slow, or fast, as
+    it is."""
+    middle = (np.median(values[is_slow]) + np.median(values[~is_slow])) / 2
     alike = np.split((values > middle) == is_slow, cuts)
-    return any(part.sum() < SHORTEST for part in alike)
+    return any(part.sum() < max(SHORTEST, ALIKE * len(part)) for part in alike)
 
 
 def _without_outliers(values: Array, weights: Array, is_slow: Array) -> Array:
