@@ -5,7 +5,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
@@ -115,6 +115,14 @@ def ratio_text(found: Any) -> str:
         low, high = own.ends
         return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
     return units.format_decimals(own.value, _few_decimals(own.value, ratio_decimals(own)))
+
+
+def ratios_text(found: Iterable[Any]) -> str:
+    """From the smallest ratio to the largest, with as many decimals: `0.37 to 0.55`."""
+    own = sorted(map(_estimate, found))
+    decimals = min(map(ratio_decimals, own))
+    ends = [units.format_decimals(e.value, _few_decimals(e.value, decimals)) for e in own]
+    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
 
 
 def ratio_interval_text(found: Any) -> str:

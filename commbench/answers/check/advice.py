@@ -217,6 +217,13 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     differ = f"{number} runs differ by {format_rough_percent(level.deviation)}"
     value = ratio.value if ratio else 1.0
     half, own = level.half(), Z * hypot(level.own, level.usual)
+    forget = f"`commbench history forget {level.slowest_run}{db}`"
+    if slow and value > exp(level.full_half):
+        return (
+            f"{slow}, so this run may be slow by chance, too. If the next two runs are as slow, "
+            f"the check fails. If you know why run {level.slowest_run} was slow, {forget} leaves it"
+            " out."
+        )
     if Z * level.own > half:
         within = f" within {format_rough_percent(exp(own) - 1)}"
         if own > log(2):
@@ -236,7 +243,6 @@ def what_is_unsure(level: Level, ratio: Estimate | None, header: RunHeader | Non
     then = then if is_more else "With any number of such runs the interval would be"
     chance = ""
     if slow:
-        forget = f"`commbench history forget {level.slowest_run}{db}`"
         chance = f" {slow}. If you know why, {forget} leaves it out."
     found = [
         f"The history is the uncertain part: {differ}, so a single run may, too.{chance} {then} "

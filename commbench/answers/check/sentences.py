@@ -78,7 +78,7 @@ def _faster(gate: GateResult) -> Iterator[str]:
         if decide(check.estimate, check.rule.value - 1) == FASTER and check.estimate
     }  # fmt: skip
     if found:
-        times = span(cells.ratio_text, [*found.values()])
+        times = cells.ratios_text(found.values())
         yield f"{_names(gate, found)} took {times} times as long as usual: faster."
 
 
@@ -149,7 +149,7 @@ def _statements(gate: GateResult) -> list[str]:
         texts.append(f"worst row: {told}")
     elif slow := [c.estimate for c in beyond if not c.reason.startswith(WAITED)]:
         others = " whose ranks did not wait" * (len(slow) < len(beyond))
-        rows, times = format_count(len(slow), "row"), span(cells.ratio_text, slow)
+        rows, times = format_count(len(slow), "row"), cells.ratios_text(slow)
         texts.append(f"{rows}{others} took {times} times as long: beyond the limit, but not surely")
     if len(judged) == 1 and len(found := _tally(judged)) > 1:
         texts.append(f"rows: {_listed(found)}")

@@ -34,7 +34,7 @@ from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats import collect
 from commbench.units import format_count
-from commbench.views.cells import ratio_text
+from commbench.views.cells import ratios_text
 
 _MOST = 500.0
 """Half an interval of logarithms that is not known, as that of a time which may be 0."""
@@ -173,7 +173,7 @@ def _slower_note(
     slowdowns = (each for each in changes if each.ratio.value > 1 and each.is_current)
     change = next((c for c in slowdowns if c.latest.placed >= first.placed), None)
     first = change.run if change else first
-    slower, db = span(ratio_text, [row.ratio.value for row in found]), db_option(path)
+    slower, db = ratios_text(row.ratio.value for row in found), db_option(path)
     since = [[p for p in row.later if p.run.placed >= first.placed] for row in found]
     runs = span(str, [*map(len, since)])
     accept = ""

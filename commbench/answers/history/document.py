@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from commbench.answers.history.store import db_option
 from commbench.output.text import as_sentence, list_some, span
 from commbench.plan.case import Case
 from commbench.stats import CHANGED, TOLERANCE, Estimate, collect, decide, mean_ratio
-from commbench.units import format_count, format_rough_percent, format_time
+from commbench.units import format_count, format_rough_percent
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
@@ -94,10 +95,12 @@ def _by_row(ratios: Iterable[Estimate]) -> list[Estimate]:
 
 
 def _times(own: Sequence[Estimate], how: str = "as long") -> str:
-    """What _by_row found, in words."""
-    if own[1:]:
-        return f"{span(cells.ratio_text, own)} times {how}, by row"
-    return cells.times_text(own[0], how)
+    """What _by_row found, in words; of ratios that are hardly known, the least that they are."""
+    if not own[1:]:
+        return cells.times_text(own[0], how)
+    if any(each.is_unknown for each in own):
+        return f"over {min(each.ends[0] for each in own):.2g} times {how}, by row"
+    return f"{cells.ratios_text(own)} times {how}, by row"
 
 
 def _not_counted(trend: Trend) -> Iterator[str]:
@@ -112,7 +115,8 @@ def _slower_now(trend: Trend) -> Iterator[str]:
     """Which rows are slower than usual now, and what makes that usual."""
     current = [c for c in trend.changes if c.is_current and c.ratio.value > 1]
     began = {id(step.found): c.run for c in current for step in c.steps}
-    if late := [each for each in trend.series if each.late]:
+    numbers = collect((len(each.late.later), each) for each in trend.series if each.late)
+    for _, late in sorted(numbers.items(), reverse=True):
         yield from _slower_without_step(late, trend)
     told = collect(
         (began.get(id(each), each.slower.after), each)
@@ -132,9 +136,9 @@ def _accept(run: HistoryRun, trend: Trend) -> str:
 def _slower_without_step(rows: Sequence[FittedSeries], trend: Trend) -> Iterator[str]:
     """Which rows are slower in the last runs without a step yet, and what changed then."""
     found = [each.late for each in rows if each.late]
-    runs = span(str, [len(each.later) for each in found])
-    last = "run" if runs == "1" else f"{runs} runs"
-    last += f" that count{'s' * (runs == '1')}" * any(each.waited for each in rows)
+    runs = len(found[0].later)
+    last = "run" if runs == 1 else f"{runs} runs"
+    last += f" that count{'s' * (runs == 1)}" * any(each.waited for each in rows)
     is_sure = all(each.ratio.ends[0] > 1 for each in found)
     new = [point for each in found for point in each.later]
     old = [point for each in found for point in each.before]
@@ -142,7 +146,7 @@ def _slower_without_step(rows: Sequence[FittedSeries], trend: Trend) -> Iterator
     causes = describe_causes(host_causes(old, new, by)) if is_sure else ""
     slower = "Slower" if is_sure else "Perhaps slower"
     first = Counter(each.later[0].run for each in found).most_common(1)[0][0]
-    is_only = runs != "1" and all(each.late == each.slower for each in rows)
+    is_only = runs > 1 and all(each.late == each.slower for each in rows)
     accept = f" If that is to last, {_accept(first, trend)} makes it usual." * is_only
     times = _times(_by_row(each.ratio for each in found), "as long as before")
     yield (
@@ -180,7 +184,8 @@ def _fast_again(trend: Trend) -> Iterator[str]:
 
 def _unknown(trend: Trend) -> Iterator[str]:
     """Of how many rows nothing can be said yet, and how many runs these need."""
-    lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
+    lacks = [FEWEST - len(f.series.points) for f in trend.series if not f.level]
+    lacks = [number for number in lacks if number > 0]
     if lacks:
         other = " other" * (len(lacks) < len(trend.series))
         every = f"{len(lacks)}{other} {'row needs' if len(lacks) == 1 else 'rows need'}"
@@ -214,8 +219,8 @@ def _since_accepted(trend: Trend) -> Iterator[str]:
     """Which runs someone accepted, and how times differ since."""
     for run in _accepted(trend):
         of_one = f" of {run.system.name}" * (len({each.system for each in trend.runs}) > 1)
-        at = f"run {run.id} ({trend.moment(run)})"
-        yield f"Someone accepted {at}: the usual level{of_one} begins there."
+        at = f"Run {run.id} ({trend.moment(run)})"
+        yield f"{at} is accepted: the usual level{of_one} begins there."
         own = [f for f in trend.series if f.series.system == run.system and f.accepted]
         if own:
             times = _times(_by_row(f.accepted for f in own if f.accepted))
@@ -271,7 +276,7 @@ def notes(runs: Sequence[HistoryRun]) -> Iterator[str]:
     on_cpu = [run.time for run in runs if run.system.device == "cpu"]
     if on_cpu[1:] and (seconds := (max(on_cpu) - min(on_cpu)).total_seconds()) < TURN_S:
         yield (
-            f"All runs were made within {format_time(max(1.0, seconds))}: they do not show how the "
+            f"All runs were made within {max(1, ceil(seconds / 60))} min: they do not show how the "
             "host changes from hour to hour."
         )
     systems = collect((system.node, system) for system in dict.fromkeys(run.system for run in runs))
