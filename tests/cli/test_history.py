@@ -89,7 +89,7 @@ def test_a_check_against_the_history_has_an_exit_code(where: Path) -> None:
     )
     assert max(map(len, accepted.out.splitlines())) <= 80
     shown = " ".join(run_commbench(where, "history", "show").out.split())
-    assert f"Someone accepted run {number} (2026-09-13 06:00): the usual level" in shown
+    assert f"Run {number} (2026-09-13 06:00) is accepted: the usual level" in shown
     codes = {
         run: run_commbench(where, "check", str(run), "--against", "history").code
         for run in (slow, same)

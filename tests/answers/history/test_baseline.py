@@ -536,3 +536,36 @@ def test_a_slowdown_on_a_noisy_host_does_not_become_usual(history: History, slow
     assert re.search(told, " ".join(gate.text().split()))
     assert ("(run 9) all_reduce 1K-5K became slower" in shown) == (slow > 3)
     assert (f"Slower in the last {slow} runs" in shown) == (slow == 3)
+
+
+@pytest.mark.usefixtures("launches_alike")
+def test_one_outlier_does_not_hide_a_slowdown_for_ever(history: History) -> None:
+    """The first two runs that are as slow as an outlier may be so by chance; the third is not."""
+    codes, said = [], []
+    for day, each in enumerate(noise(number=16)):
+        run = made_run(day, each * (2.6 if day == 8 or day >= 12 else 1.0))
+        if day >= 12:
+            gate = check(history, run)
+            codes.append(gate.exit_code)
+            said.append(" ".join(gate.text().split()))
+        history.add(run)
+    assert codes == [7, 7, 1, 1]
+    assert "so this run may be slow by chance, too" in said[0]
+    assert f"`commbench history forget 9 --db {history.path}` leaves it out." in said[0]
+
+
+def test_three_outliers_of_17_are_not_usual(history: History) -> None:
+    fill(history, lambda day: 2.6 if day in (8, 13, 14) else 1.0, number=17)
+    (level, *_) = [each.level for each in find_trend(history).series]
+    assert level and level.counted == "14 of 17" and level.deviation < 0.04
+    assert not {8, 13, 14} & level.places
+
+
+def test_a_row_with_few_runs_before_a_slow_one_has_a_picture(
+    history: History, tmp_path: Path
+) -> None:
+    fill(history, lambda day: 20.0 if day == 5 else 1.0, number=6)
+    trend = find_trend(history)
+    assert "0 more runs" not in trend.text()
+    trend.plot(tmp_path / "history.png")
+    assert (tmp_path / "history.png").stat().st_size > 1000

@@ -100,7 +100,7 @@ def test_an_accepted_run_is_no_step_if_it_may_be_as_fast_as_before(history: Hist
     assert 0.995 < step.ratio.ends[1] < 1
     said = document(trend).answer
     assert said[0] == "No lasting change shows in 5 rows."
-    assert said[1].startswith("Someone accepted run 5 ")
+    assert said[1].startswith("Run 5 (")
 
 
 def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
@@ -406,5 +406,5 @@ def test_how_times_differ_since_an_accepted_run_is_said_where_no_step_tells_it(
     fill(history, lambda day: 1.5 if day >= 10 else 1.0, number=12)
     commbench.history.accept(11, db=history.path)
     said = document(find_trend(history)).answer
-    assert said[0].startswith("Someone accepted run 11 ")
+    assert said[0].startswith("Run 11 (")
     assert re.match(r"Since then, all_reduce 1K-5K took 1\.[45].* times as long as before", said[1])
