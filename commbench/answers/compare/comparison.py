@@ -255,6 +255,10 @@ class Comparison(Result, view="answers.compare.document"):
         return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "verdict", "reason"))
 
 
+def _are_on_cpus(*runs: LoadedRun) -> bool:
+    return all(row.device == "cpu" for run in runs for row in run.rows)
+
+
 def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
     """Compare B with A. Raises RecordsError where a run has two rows of one case.
 
@@ -268,6 +272,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         left_out = host.find_left_out([a.run, b.run])
         a, b = (_without(run, left_out) for run in (a, b)) if left_out else (a, b)
         runs = turns.find_facts(a.run, b.run)
+    if not (a.history or (a.run and b.run)) and _are_on_cpus(a, b):  # a table does not say when
+        runs = runs[0]._replace(is_apart=True), runs[1]._replace(is_apart=True)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)

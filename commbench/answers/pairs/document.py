@@ -49,6 +49,8 @@ _NAMED = (
 )
 _NOISY = 0.4
 """Where a link must be slower than this to be named, links are not judged."""
+_UNKNOWN = 0.01
+"""Where something must be slower than this to be named, no figure says how slow."""
 
 Diagnosed = tuple[RankMatrix, Diagnosis]
 """A matrix, and what is slow in it."""
@@ -96,7 +98,7 @@ def pairs_answer(diagnosed: Sequence[Diagnosed], crowd: str = "") -> Iterator[st
         limits = [
             f"{format_times_up(1 / found.rank_limit)} times as slow in {matrix.quantity.name}"
             for matrix, found in tested
-            if found.rank_limit
+            if found.rank_limit and found.rank_limit >= _UNKNOWN
         ]
         few = "; the values are too few and too noisy to show less" * (is_noisy and not judged)
         shows = f" A rank that is {join_words(limits, 'or')} would show{few}." if limits else ""
@@ -183,6 +185,7 @@ def describe_unknown(
         use = f"Use `--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`"
         more = f"{crowd}: give each its own" if crowd else use
         only = f"only one {_times(limit)} times as slow would show"
+        only = only if limit >= _UNKNOWN else "the values are too noisy"
         yield f"The links cannot be judged: {only}. {more}."
     ranks = {rank for pair in matrix.values for rank in pair}
     is_across = any(found.scope == parts.ACROSS for found in findings)

@@ -447,3 +447,11 @@ def test_undisturbed_calls_tell_a_slow_host_from_a_slower_collective(
     found = compare(disturbed(1, 1 - slow), disturbed(2, slow))
     (pooled,) = found.pooled
     assert (pooled.verdict, pooled.undisturbed_verdict) == (verdict, "same")
+
+
+def test_tables_without_journals_do_not_lose_that_runs_on_cpus_are_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        synthetic_run(tmp_path / name, name, launches=3)
+    for names in (("a", "b/results.csv"), ("a/results.csv", "b/results.csv")):
+        found = compare(*(load(tmp_path / name) for name in names))
+        assert {row.times_as_wide for row in found.rows} == {2.0}
