@@ -1,6 +1,7 @@
 # ruff: noqa: ARG002, TID253 - commbench calls with all arguments; it imports this where torch is
 """Calls of libraries for `commbench run --call docs/adapters.py:NAME`, by their public sources as
-of November 2026. None of them was run: no GPU was available."""
+of November 2026. None of them was run: the GPUs that ran commbench had none of
+these libraries."""
 
 import torch
 import torch.distributed as dist

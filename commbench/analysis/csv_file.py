@@ -302,9 +302,11 @@ def _damaged(path: Path, line: int, why: object) -> RecordsError:
 
 
 def make_csv(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as lines of CSV; None is an empty field."""
+    """Rows as lines of CSV; None is an empty field. NULs, which csv refuses before Python 3.11, are
+    left out."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    cells = ([c.replace("\0", "") if isinstance(c, str) else c for c in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue()
 
 

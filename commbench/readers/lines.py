@@ -64,8 +64,9 @@ def table_lines(source: SourceText) -> list[Line]:
 
 
 def read_cells(lines: Sequence[Line]) -> list[str]:
-    """The cells of one line; none without one."""
-    return [cell.strip() for cell in next(csv.reader(line.text for line in lines), [])]
+    """The cells of one line; none without one. Before Python 3.11, csv refuses a NUL."""
+    texts = (line.text.replace("\0", "") for line in lines)
+    return [cell.strip() for cell in next(csv.reader(texts), [])]
 
 
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
