@@ -123,7 +123,7 @@ class History:
             make_folder(self.path.parent)
         mode = "rwc" if self._is_written else "rw"  # `rw` can also undo what a killed writer left
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-        self._opened = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
+        self._opened = sqlite3.connect(uri, timeout=WAIT_S, isolation_level=None, uri=True)
         try:
             self._prepare()
         except BaseException:
