@@ -92,6 +92,11 @@ main()
 """
 
 
+INTERRUPTED_TORCH = INTERRUPTED_IMPORT.replace('"typer"', '"torch"').replace(
+    "main()", 'sys.argv = ["commbench", "run", "--dry-run"]\nmain()'
+)
+
+
 INTERRUPTED_CLASS = """
 import os, sys
 from commbench.__main__ import main
@@ -112,6 +117,7 @@ main()
     ("program", "hint"),
     [
         (INTERRUPTED_IMPORT, "run the same command again"),
+        (INTERRUPTED_TORCH, "nothing was finished: run the same command again"),
         (INTERRUPTED_CLASS, "nothing was finished: run the same command again"),
     ],
 )

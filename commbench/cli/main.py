@@ -68,6 +68,8 @@ def main() -> NoReturn:
     refuse = partial(_refuse, _new_report())
     try:
         code = app(standalone_mode=False, prog_name="commbench")
+        if code == errors.SIGNALLED + signal.SIGINT:  # what Typer makes of it
+            raise KeyboardInterrupt
         sys.stdout.flush()
     except _UsageError as error:
         refuse(*describe_usage_error(error))
