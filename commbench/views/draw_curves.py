@@ -15,9 +15,10 @@ from commbench.views.cells import time_with_interval_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REACH, LINEAR_REACH = 3.0, 1.6
-"""An axis reaches at most by these factors beyond the values: wider intervals are cut off, because
-they would press all curves into lines."""
+LINEAR_REACH = 1.6
+"""As pictures.REACH, of a linear axis."""
+ROOM = 0.14
+"""The part of a panel above its values that is for the texts of upright marks."""
 NEARBY = 3.0
 """A linear axis reaches up to a mark, or the end of the interval of the highest value, that is at
 most so many times that value."""
@@ -92,11 +93,10 @@ def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limi
     counted = [each for each in every if not each.look.is_hollow] or every
     found = [(s, e) for s in counted for _, e in s.known]
     values = [estimate.value for _, estimate in found]
+    across = [mark for panel in panels for mark in panel.marks if not mark.is_upright]
     ends = [end for s, e in found if s.has_band for end in e.ends]
-    marks = [
-        end for panel in panels for mark in panel.marks if not mark.is_upright
-        for end in (mark.low, mark.high) if end is not None
-    ]  # fmt: skip
+    ends += [end for mark in across if mark.high is not None for end in (mark.low, mark.high)]
+    marks = [mark.low for mark in across if mark.high is None]
     if not scale.is_log:
         best = max((estimate for _, estimate in found), key=lambda each: each.value)
         top, own = best.value, 1.04 * best.ends[1]  # titles name it, with its interval
@@ -105,8 +105,10 @@ def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limi
         return 0.0, max([1.18 * top, band, min(own, NEARBY * top), *near])
     shown = [value for value in (*values, *marks) if value > 0]
     pad = max(1.02, (max(shown) / min(shown)) ** 0.06)
-    low = max(min([*shown, *(end for end in ends if end > 0)]) / pad, min(shown) / REACH)
-    return low, min(max([*shown, *ends]) * pad, max(shown) * REACH)
+    low = max(min([*shown, *(end for end in ends if end > 0)]) / pad, min(shown) / scale.reach)
+    high = min(max([*shown, *ends]) * pad, max(shown) * scale.reach)
+    has_texts = any(mark.is_upright and mark.text for panel in panels for mark in panel.marks)
+    return low, high * (high / low) ** (ROOM * has_texts)
 
 
 def _legend(panels: Sequence[pictures.Curves]) -> list[pictures.Key]:

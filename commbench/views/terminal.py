@@ -144,16 +144,16 @@ def _widest(column: Column, cells: Sequence[str]) -> int:
 
 def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list[str]:
     """The lines of a table: its title, headings, a rule, and the rows that are shown, in these
-    columns; none without rows."""
-    if not table.rows:
+    columns; none without rows. One without a title goes on with that before it, so nothing says
+    that it is not shown."""
+    if not table.rows or not (shown.rows or table.title):
         return []
     title = [style(fill(table.title), BOLD)] if table.title else []
     rest = len(table.rows) - len(shown.rows)
     more = [f"  {format_count(rest, 'more row')}: --verbose prints all."] if rest else []
     if not shown.rows:
         of_title = f"all {rest}" if rest > 1 else "it"
-        hidden = f"--verbose prints {of_title if table.title else format_count(rest, 'row')}."
-        return [fill(f"{table.title}: {hidden}" if table.title else hidden, rest="  ")]
+        return [fill(f"{table.title}: --verbose prints {of_title}.", rest="  ")]
     labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]
     if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:

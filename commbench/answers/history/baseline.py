@@ -22,7 +22,7 @@ from commbench.answers.compare.turns import SURE_TURNS
 from commbench.answers.history import history as trends
 from commbench.answers.history import records
 from commbench.answers.history.causes import usual_of
-from commbench.answers.history.cuts import FEWEST, SHORTEST
+from commbench.answers.history.cuts import FEWEST
 from commbench.answers.history.fitted import FittedSeries, fit_series
 from commbench.answers.history.history import Change
 from commbench.answers.history.level import Level
@@ -78,14 +78,9 @@ def find_baseline(
         row, level = cases[key], each.level
         far = JUMP * level.deviation
         usual = [p for p in points[each.begin :] if abs(log(p.time.value / level.time)) <= far]
-        slow = points[level.slowest_at].run.id
         close = _are_close(points if each.begin else usual)
-        level = level.for_run(row.time)._replace(slowest_run=slow, is_close=close)
-        latest = [point.time.value for point in points[1 - SHORTEST :]]
-        if min(latest) > level.slow_s:  # no chance makes the third run in a row slow
-            level = level._replace(slowest=level.time)
-        levels[key] = level
-        rows.append(_baseline_row(row, levels[key], usual))
+        levels[key] = level = level.for_run(row.time)._replace(is_close=close)
+        rows.append(_baseline_row(row, level, usual))
         of_calls.setdefault(each.case.call, []).extend(point.run for point in usual)
         if late := each.slower:  # as slow as they, or as usual again
             is_slow |= row.time is None or row.time.value > level.time * sqrt(late.ratio.value)

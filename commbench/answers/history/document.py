@@ -46,7 +46,7 @@ def document(trend: Trend) -> Document:
     period = f" {'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} UTC" if ends else ""
     subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
     subtitle += [system.name for system in systems][:MOST_SENTENCES]
-    answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    answer = _sentences(trend)
     if (more := len(trend.changes) - MOST_SENTENCES) > 0:
         answer.append(f"{format_count(more, 'older change')}: see the table.")
     judged = len(_judged(trend))
@@ -63,10 +63,16 @@ def document(trend: Trend) -> Document:
         Pictures(lambda: [*pictures(trend)]),
         Table("Usual level of each row", ROW_COLUMNS, trend.series, _title, brief=known),
         Table("Changes by row", CHANGE_COLUMNS, steps, partial(_when, trend), "change", brief=()),
-        times_of_runs(trend, _accepted(trend)),
-        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
+        *times_of_runs(trend, _accepted(trend)),
+        Items([*_waits(trend), *_slow_by_chance(trend), *notes(trend.runs)], "Notes"),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
+
+
+def _sentences(trend: Trend) -> list[str]:
+    """Of each change, the newest first."""
+    texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    return [*texts[:1], *(f"Before that, {text[:1].lower()}{text[1:]}" for text in texts[1:])]
 
 
 def sentence(change: Change, trend: Trend) -> str:
@@ -208,6 +214,21 @@ def _waits(trend: Trend) -> Iterator[str]:
         )
 
 
+def _slow_by_chance(trend: Trend) -> Iterator[str]:
+    """Which earlier run was so slow by chance that a check takes later ones for that, too."""
+    found = [
+        (f.level, ratio, f) for f in trend.series if f.level and (ratio := f.level.slow_run_ratio)
+    ]
+    rows = collect((level.slowest_run, (ratio, each)) for level, ratio, each in found)
+    for run, own in rows.items():
+        yield (
+            f"Run {run} took {cells.ratios_text(ratio for ratio, _ in own)} times as long as usual "
+            f"({_names([each for _, each in own], trend)}), and later runs did not. So a check has "
+            "no verdict on a run that is slow, but less so, before it is the third in a row. "
+            f"`commbench history forget {run}{db_option(Path(trend.path))}` leaves that run out."
+        )
+
+
 def _hint(trend: Trend) -> str:
     """What lets ranks wait less, where it is the same for the systems whose ranks waited."""
     systems = {each.series.system for each in trend.series if each.waited}
@@ -316,7 +337,7 @@ VIEW = View(document, schema=1)
 
 def pictures(trend: Trend) -> Iterator[Picture]:
     """The picture of the rows, with the sentences of the answer; none without a level."""
-    texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    texts = _sentences(trend)
     now = (*_slower_now(trend), *_fast_again(trend), *_since_accepted(trend))
     texts = [*texts, *now] or [*document(trend).answer[:1]]
     yield from rows_picture(trend, texts, _accepted(trend))

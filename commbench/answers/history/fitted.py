@@ -125,7 +125,8 @@ def fit_series(
         fit, back = fit_with_return(times, alpha, tolerance, begin)
         fit = _without_unsure(fit, begin)
         is_known = len(times) >= FEWEST and begin < len(times)
-        usual = find_level(times, begin, alpha) if is_known else None
+        numbers = [point.run.id for point in counted.points]
+        usual = find_level(times, begin, alpha).after_runs(times, numbers) if is_known else None
         late = slower = _find_slower(counted.points, usual) if usual else None
         slowdowns = [step.at for step in fit.steps if step.ratio.value > 1]
         if usual and slower and slowdowns and slowdowns[-1] >= usual.after:

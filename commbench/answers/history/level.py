@@ -58,7 +58,7 @@ class Level(NamedTuple):
     slowest_at: int
     """The place of that run."""
     slowest_run: int = 0
-    """Its number in a history."""
+    """Its number in a history: see after_runs."""
     is_close: bool = False
     """Whether its runs, on CPUs, are of fewer than SURE_TURNS times that are TURN_S apart: so they
     do not show how the host changes."""
@@ -72,6 +72,14 @@ class Level(NamedTuple):
     def runs(self) -> int:
         """On how many runs it rests."""
         return len(self.places)
+
+    def after_runs(self, times: Sequence[Estimate], numbers: Sequence[int]) -> Level:
+        """The level for a run after these, which have these numbers in a history. No chance makes
+        the SHORTEST-th run in a row slow, so then none before counts as slow by chance."""
+        slowest = self.slowest
+        if min(time.value for time in times[1 - SHORTEST :]) > self.slow_s:
+            slowest = self.time
+        return self._replace(slowest=slowest, slowest_run=numbers[self.slowest_at])
 
     def for_run(self, time: Estimate | None) -> Level:
         """The level for a new run with this time."""
@@ -143,14 +151,14 @@ def find_level(times: Sequence[Estimate], accepted: int = 0, alpha: float = ALPH
     segments, used = [], {}
     for part in fit.segments:
         own = [*range(part.first, part.last + 1)]
-        if not part.level or part.number < steps.STEADY:
+        is_short = not part.level or part.number < steps.STEADY
+        if is_short:
             sure = [n for n in own if weights[n] >= SURE]
             own = sure if len(sure) >= SHORTEST else own
-            near = near_median([logs[n] for n in own], noise)
-            own = [n for n in own if logs[n] in near]
-            part = part._replace(level=Estimate(exp(fmean(near))))
-        elif far := far_from_median([logs[n] for n in own]):
-            own = [n for n in own if logs[n] not in far]
+        own_logs = [logs[n] for n in own]
+        near = near_of_few(own_logs, noise) if is_short else near_of_many(own_logs)
+        if is_short or len(near) < len(own):
+            own = [own[n] for n in near]
             part = part._replace(level=Estimate(exp(fmean(logs[n] for n in own))))
         segments.append(part)
         used[part.first] = own
@@ -241,24 +249,25 @@ def _fast_parts(segments: Sequence[steps.Segment], deviation: float) -> list[ste
     return [*filter(is_low, segments)]
 
 
-def near_median(logs: Sequence[float], noise: Noise) -> list[float]:
-    """Of the logarithms of a level of fewer than STEADY runs, one of which may be an outlier, those
-    that are near their median; of an even number, near the lower one of the middle two. Few points
-    that happen to agree make no others far: half of the noise of the series is usual."""
+def near_of_few(logs: Sequence[float], noise: Noise) -> list[int]:
+    """Of the logarithms of a level of fewer than STEADY runs, one of which may be an outlier, the
+    places of those that are near their median; of an even number, near the lower one of the middle
+    two. Few points that happen to agree make no others far: half of the noise of the series is
+    usual."""
     middle = sorted(logs)[(len(logs) - 1) // 2]
     away = sorted(abs(each - middle) for each in logs)
     least = max(noise.deviation / 2, LEAST_NOISE)
     usual = min(noise.deviation, max(2 * away[len(away) // 2], least))
-    return [each for each in logs if abs(each - middle) <= JUMP * usual]
+    return [n for n, each in enumerate(logs) if abs(each - middle) <= JUMP * usual]
 
 
-def far_from_median(logs: Sequence[float]) -> set[float]:
-    """Of many logarithms those that are very far from their median; none where they are more than
-    one in five, and so are usual."""
+def near_of_many(logs: Sequence[float]) -> list[int]:
+    """Of many logarithms the places of those that are not very far from their median; of all where
+    more than one in five is far, and so is usual."""
     away = np.array(logs) - np.median(logs)
     most = 2 * JUMP * max(median_deviation(away), LEAST_NOISE)
-    far = {own for own, distance in zip(logs, away, strict=True) if abs(distance) > most}
-    return far if 5 * len(far) <= len(logs) else set()
+    near = [n for n, distance in enumerate(away) if abs(distance) <= most]
+    return near if 5 * len(near) >= 4 * len(logs) else [*range(len(logs))]
 
 
 def single_points(

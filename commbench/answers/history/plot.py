@@ -15,7 +15,7 @@ from commbench.answers.history.history import Trend
 from commbench.answers.history.noise import JUMP
 from commbench.answers.history.records import HistoryRun, short_form
 from commbench.answers.history.steps import Segment
-from commbench.stats import collect
+from commbench.stats import Estimate, collect
 from commbench.units import format_bytes, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -23,6 +23,12 @@ from commbench.views.cells import Column
 from commbench.views.document import Table
 
 MOST_PANELS = 6
+MOST_COLUMNS = 4
+"""Rows in a table of times: as many as 80 columns have room for."""
+REACH = 1.5
+"""See pictures.REACH: intervals that are wider than a step would hide it."""
+USUAL, UNUSUAL, BAND = "run", "not in the usual level", "95 % of usual runs"
+POINTS = {USUAL: plot.COLOURS[0], UNUSUAL: plot.COLOURS[1], WAITED: plot.GREY}
 
 
 def rows_picture(
@@ -40,7 +46,7 @@ def rows_picture(
         _panel(each, runs[each.series.system], axes[each.series.system], accepted) for each in shown
     ]
     few = [f"{len(shown)} of {len(known)} rows are shown"] * (len(known) > len(shown))
-    title, notes = "Time of a call over its first level", [*texts[:3], *few]
+    title, notes = "Time of a call over its usual level", [*texts[:3], *few]
     yield plot.Picture("history", title, " ".join(texts), panels, notes)
 
 
@@ -51,44 +57,48 @@ def chosen_rows(trend: Trend) -> list[FittedSeries]:
     return [each for each in known if id(each) in most]
 
 
-def times_of_runs(trend: Trend, accepted: Collection[HistoryRun]) -> Table:
-    """The times of the rows of the picture, a line for each run; a terminal shows none unless all
-    are asked for. Steps, accepted runs, and the times that make no usual level are marked."""
-    rows = chosen_rows(trend)
-    times = [{point.run: point for point in each.every} for each in rows]
-    usual = [
-        {each.series.points[n].run for n in each.level.places} if each.level else {*own}
-        for each, own in zip(rows, times, strict=True)
-    ]
+def times_of_runs(trend: Trend, accepted: Collection[HistoryRun]) -> Iterator[Table]:
+    """The times of the rows of the picture, a line for each run, in tables with a few rows each; a
+    terminal shows none unless all are asked for. Steps, accepted runs, and the times that make no
+    usual level are marked."""
+    rows, known = chosen_rows(trend), [each for each in trend.series if each.last.level]
     steps = {run: "step" for change in trend.changes for run in (change.until, change.run)}
     steps |= dict.fromkeys(accepted, "accepted")
     names = short_titles({n: each.case for n, each in enumerate(rows)})
     are_several = len({each.series.system for each in rows}) > 1
+    times = [
+        {point.run: _time_text(each, n) for n, point in enumerate(each.every)} for each in rows
+    ]
 
     def column(number: int) -> Column:
         heading = [*names[number].split(), format_bytes(rows[number].case.size_bytes)]
         heading += [rows[number].series.system.where] * are_several
+        return Column("\n".join(heading), times[number].get, cells.NUMBER)
 
-        def text(run: HistoryRun) -> str:
-            if not (point := times[number].get(run)):
-                return ""
-            text = cells.time_text(point.time) + "*" * (not point.counts)
-            return text if run in usual[number] else f"({text})"
+    every = "".join(text for own in times for text in own.values())
+    marks = [f"{len(rows)} of {len(known)} rows"] * (len(rows) < len(known))
+    marks += ["in brackets: not in the usual level"] * ("(" in every)
+    marks += [f"*: {WAITED}"] * ("*" in every)
+    most = MOST_COLUMNS - are_several
+    for first in range(0, len(rows), most):
+        part = range(first, min(first + most, len(rows)))
+        columns = (
+            Column("run", attrgetter("id"), cells.NUMBER),
+            Column("at (UTC)", trend.moment, cells.TEXT),
+            Column("", steps.get, cells.TEXT),
+            *map(column, part),
+        )
+        runs = [run for run in trend.runs if any(run in times[n] for n in part)]
+        title = f"Times of runs ({'; '.join(marks)})" if marks else "Times of runs"
+        yield Table("" if first else title, columns, runs, brief=())
 
-        return Column("\n".join(heading), text, cells.NUMBER, MOST_PANELS - number)
 
-    columns = (
-        Column("run", attrgetter("id"), cells.NUMBER),
-        Column("at (UTC)", trend.moment, cells.TEXT),
-        Column("", steps.get, cells.TEXT),
-        *map(column, range(len(rows))),
-    )
-    runs = [run for run in trend.runs if any(run in own for own in times)]
-    marks = ["in brackets: not in the usual level"]
-    marks *= any(own.keys() - known for own, known in zip(times, usual, strict=True))
-    marks += [f"*: {WAITED}"] * any(each.waited for each in rows)
-    title = f"Times of runs ({'; '.join(marks)})" if marks else "Times of runs"
-    return Table(title, columns, runs, brief=())
+def _time_text(found: FittedSeries, place: int) -> str:
+    """The time of one of the points of a series, of `every`, with its marks."""
+    point = found.every[place]
+    text = cells.time_text(point.time) + "*" * (not point.counts)
+    usual = {found.series.points[n].run for n in found.level.places} if found.level else {point.run}
+    return text if point.run in usual else f"({text})"
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:
@@ -109,8 +119,8 @@ def _axis(runs: Sequence[HistoryRun]) -> plot.Axis:
 
 
 def _mark(look: plot.Look, name: str, every: Sequence[HistoryRun], at: int) -> plot.Mark:
-    """A line at a run, with its number."""
-    return plot.Mark(look, at, name=name, text=f"run {every[at].id}", is_upright=True)
+    """A line before a run, with its number."""
+    return plot.Mark(look, at - 0.5, name=name, text=f"run {every[at].id}", is_upright=True)
 
 
 def _ends(found: FittedSeries, part: Segment) -> tuple[int, int]:
@@ -140,22 +150,29 @@ def _panel(
     order = {run.id: place for place, run in enumerate(every)}
     places = [order[point.run.id] for point in found.series.points]
     known = [(part, part.level) for part in found.fit.segments if part.level]
-    unit = 1 / known[0][1].value
-    times = [point.time.scaled(unit) for point in found.series.points]
-    points = [*zip(places, times, strict=True)]
-    look = plot.Look(plot.COLOURS[0], "o", None, size=4)
-    waited = [(order[p.run.id], p.time.scaled(unit)) for p in found.waited]
-    runs = [
-        plot.Series("run", look, points),
-        *[plot.Series(WAITED, look._replace(is_hollow=True), waited)] * bool(waited),
-    ]
+    unit = 1 / (found.level.time if found.level else known[0][1].value)
+    usual = found.level.places if found.level else range(len(places))
+    looks = {name: plot.Look(colour, "o", None, size=4) for name, colour in POINTS.items()}
+    runs: dict[str, list[tuple[float, Estimate | None]]] = {name: [] for name in looks}
+    for n, point in enumerate(found.series.points):
+        name = USUAL if n in usual else UNUSUAL
+        runs[name].append((places[n], point.time.scaled(unit)))
+    runs[WAITED] = [(order[p.run.id], p.time.scaled(unit)) for p in found.waited]
+    looks[WAITED] = looks[WAITED]._replace(is_hollow=True)
+    series = [plot.Series(name, looks[name], points) for name, points in runs.items() if points]
     line = plot.Look(plot.INK, width=1.6)
     ends = ([(places[n], level.scaled(unit)) for n in _ends(found, s)] for s, level in known)
     levels = [plot.Series("level", line, both, has_band=False) for both in ends]
+    marks = []
+    if found.level:
+        low, high = (unit * end for end in found.level.prediction.ends)
+        marks.append(plot.Mark(plot.Look(plot.GREY, fill=0.15), low, high, BAND))
     solid = plot.Look(plot.COLOURS[2], width=4.0)  # also seen below a step
     dashed = plot.Look(plot.INK, dashes=(3, 2), width=1.2)
     at_accepted = (order[run.id] for run in accepted if run.id in order)
-    marks = [_mark(solid, "accepted", every, at) for at in at_accepted]
+    marks += [_mark(solid, "accepted", every, at) for at in at_accepted]
     marks += [_mark(dashed, "step", every, places[step.at]) for step in found.steps]
-    heading = f"{found.case.name}, {found.series.system.where}: 1 is {format_time(1 / unit)}"
-    return plot.Curves(heading, [*runs, *levels], plot.RATIOS, across, marks, inches=2.0)
+    name = f"{found.case.name}, {found.series.system.where}"
+    own = plot.RATIOS._replace(name=name, reach=REACH)
+    heading = f"{name}: 1 is {format_time(1 / unit)}"
+    return plot.Curves(heading, [*series, *levels], own, across, marks, inches=2.0)

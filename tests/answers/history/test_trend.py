@@ -165,7 +165,7 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     assert len(found["series"][0]["points"]) == RUNS
     trend.plot(tmp_path / "history.svg")
     drawn = (tmp_path / "history.svg").read_text()
-    assert "over its first level" in drawn and drawn.count("run 40") >= 5
+    assert "over its usual level" in drawn and drawn.count("run 40") >= 5
 
 
 def test_a_picture_without_a_step_says_so(history: History) -> None:
@@ -348,6 +348,44 @@ def test_a_table_names_all_rows(history: History, monkeypatch: pytest.MonkeyPatc
     table = full[full.index("Changes by row") : full.index("Times of runs")]
     assert all(f"all_reduce {size}K " in table for size in range(2, 41, 2))
     assert max(map(len, full.splitlines())) <= 80
+
+
+def test_verbose_prints_the_times_of_all_rows_of_the_picture(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fill(history, lambda day: 3.0 if day == 5 else 1.0, number=14, cases=9)
+    brief, full = (find_trend(history).text(verbose=each) for each in (False, True))
+    brief = " ".join(brief.split())
+    assert brief.count("--verbose prints") == 1
+    times = full[full.index("Times of runs (6 of 9 rows; in brackets") :]
+    assert len(re.findall(r"\(\S+ ms\)", times)) == 6  # of run 6
+    assert len(re.findall(r" ms\b", times)) == 6 * 14
+    assert max(map(len, full.splitlines())) <= 80
+    assert "Run 6 took 2.9" in brief
+    assert f"`commbench history forget 6 --db {history.path}` leaves that run out" in brief
+
+
+def test_a_picture_tells_usual_runs_from_others(history: History) -> None:
+    fill(history, lambda day: 3.0 if day == 5 else 1.0, number=14, cases=1)
+    (picture,) = pictures(find_trend(history))
+    panel = picture.panels[0]
+    assert {series.name: series.places for series in panel.series if series.has_band} == {
+        "run": [n for n in range(14) if n != 5],
+        "not in the usual level": [5],
+    }
+    (band,) = (mark for mark in panel.marks if not mark.is_upright)
+    usual = find_trend(history).series[0].level
+    assert usual and (band.low, band.high) == tuple(
+        end / usual.time for end in usual.prediction.ends
+    )
+
+
+def test_older_changes_come_after_the_newest(history: History) -> None:
+    fill(history, lambda day: 1.44 if day >= 28 else 1.2 if day >= 14 else 1.0)
+    first, second, *_ = document(find_trend(history)).answer
+    assert first.startswith("At 2026-09-29 00:00 (run 29)")
+    assert second.startswith("Before that, at 2026-09-15 00:00 (run 15)")
 
 
 def test_the_list_of_runs_fits_80_columns(
