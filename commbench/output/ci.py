@@ -70,6 +70,8 @@ class JUnitSuite(NamedTuple):
 
     name: str
     cases: Sequence[JUnitCase]
+    text: str = ""
+    """Lines about them all."""
 
 
 OWN_JUNIT = re.compile(
@@ -87,6 +89,8 @@ def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
         within = SubElement(root, "testsuite", name=clean(suite.name))
         for case in suite.cases:
             _add_case(within, case, clean(suite.name))
+        if suite.text:
+            SubElement(within, PASSED).text = "\n".join(map(clean, suite.text.splitlines()))
         _count(within, [suite])
     _count(root, suites)
     indent(root)

@@ -240,7 +240,7 @@ def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
         JUnitCase("unclear", UNJUDGED, "noise", "no verdict"),
         JUnitCase("left out", SKIPPED, "no baseline"),
     ]  # fmt: skip
-    suites = [JUnitSuite("first", cases), JUnitSuite("second", [])]
+    suites = [JUnitSuite("first", cases), JUnitSuite("second", [], "all\x1b bad")]
     assert junit_xml(suites, "all").decode() == (
         "<?xml version='1.0' encoding='utf-8'?>\n"
         '<testsuites name="all" tests="5" failures="1" errors="1" skipped="1" time="0.750">\n'
@@ -259,6 +259,8 @@ def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
         '      <skipped message="no baseline" />\n'
         "    </testcase>\n"
         "  </testsuite>\n"
-        '  <testsuite name="second" tests="0" failures="0" errors="0" skipped="0" />\n'
+        '  <testsuite name="second" tests="0" failures="0" errors="0" skipped="0">\n'
+        "    <system-out>all  bad</system-out>\n"
+        "  </testsuite>\n"
         "</testsuites>\n"
     )

@@ -96,7 +96,7 @@ def _slow_by_chance(gate: GateResult) -> Iterator[str]:
     if slow:
         most = max(slow.values(), key=lambda level: level.slow_run_ratio or 0.0)
         text = slow_run_text(most, "up to " * (len(slow) > 1))
-        yield f"{text}: so the intervals of {_names(gate, slow)} are wider."
+        yield f"{text}: so may this run, and the intervals of {_names(gate, slow)} begin lower."
 
 
 def slow_run_text(level: Level, up_to: str = "") -> str:
@@ -145,7 +145,7 @@ def _statements(gate: GateResult) -> list[str]:
         if check.estimate and check.excess > 1 and not cells.is_too_noisy(check.estimate)
     ]  # fmt: skip
     if (worst := gate.worst) and worst.estimate:
-        told = f"{worst.case.name} {finding(worst)}; allowed: {worst.demand}"
+        told = f"{worst.case.name} {finding(worst)}; limit: {worst.demand}"
         texts.append(f"worst row: {told}")
     elif slow := [c.estimate for c in beyond if not c.reason.startswith(WAITED)]:
         others = " whose ranks did not wait" * (len(slow) < len(beyond))
@@ -167,8 +167,10 @@ def _because(result: RuleResult, run: LoadedRun) -> str:
     if not (found := _deciding(result)):
         if not result.checks:
             return f"no row matches: {unmatched(result.rule, run).hint}"
-        passed = result.checks.passed
-        return "fewer rows passed than likely passed" if passed else "no row surely passed"
+        if not (passed := result.checks.passed):
+            return f"none of {rows} surely passed"
+        likely = len(result.with_outcome(LIKELY))
+        return f"of {rows} only {passed} passed, and {likely} likely passed"
     words = dict.fromkeys(SAID[check.outcome] for check in found)
     [(reason, number)] = Counter(why(check) or "beyond the limit" for check in found).most_common(1)
     of_them = f"; {number} of them: " if number < len(found) else ": "

@@ -177,7 +177,7 @@ def test_a_verdict_says_that_no_row_passes() -> None:
     old, new = (in_memory(name, [steady(1e-4, 2)] * 2, launches=2) for name in ("old", "new"))
     gate = check(new, [parse_rule("max_slowdown", "0.1%")], old)
     assert gate.exit_code == 7
-    assert verdict(gate) == "NO VERDICT: no row surely passed."
+    assert verdict(gate) == "NO VERDICT: none of 2 rows surely passed."
     assert "needs a row" not in verdict(check(new, [LONGEST], old))
 
 
