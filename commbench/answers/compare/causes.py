@@ -239,7 +239,8 @@ def clearer(
     how = _continue(found, number)
     if limit is None:
         firsts = [next(filter(each.covers, found.rows)) for each in unsure]
-        shown = [each.foresee(row, number) for each, row in zip(unsure, firsts, strict=True)]
+        both = zip(unsure, firsts, strict=True)
+        shown = [each.foresee(row, number, each.held(each.ratio, 1.0)) for each, row in both]
         if not shown or None in shown:
             return f"For a clearer answer {how}"
         wide = max(map(_later_times_as_wide, firsts))

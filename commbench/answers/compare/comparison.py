@@ -118,7 +118,7 @@ class Comparison(Result, view="answers.compare.document"):
         kinds = groupby(self._judged, attrgetter("kind"))
         ranges = [each for _, rows in kinds for each in pool_kind([*rows], self.tolerance)]
         rows, number = len(self._judged), len(ranges)
-        return tuple(e.among(rows if e.rows == 1 else number, self.tolerance) for e in ranges)
+        return tuple(each.among(rows if each.rows == 1 else number) for each in ranges)
 
     @cached_property
     def _judged(self) -> list[ratio.ComparedRow]:

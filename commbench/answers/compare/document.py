@@ -17,7 +17,7 @@ from commbench.analysis.load import distinct_names
 from commbench.analysis.row_names import LONGEST, format_range, name_rows, short_titles
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
-from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.compare.pooling import PooledRatio, by_size_text
 from commbench.answers.compare.ratio import OVERLAP, WIDEST, ComparedRow, hold_together
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
@@ -149,8 +149,8 @@ def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str
     return [
         (
             pooled.kind,
-            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}"
-            f"{pooled.verdict}{_why(pooled, is_told, found.tolerance)}.",
+            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
+            f"{by_size_text([pooled])}{_why(pooled, is_told, found.tolerance)}.",
         )
         for pooled in _ordered_ranges(found)
     ]
@@ -182,11 +182,11 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
 def _bounds(found: stats.Estimate) -> str:
     """How much slower or faster B is at most, by the interval; empty for one that is wider than
     WIDEST."""
-    low, high = found.ends
-    if not found.has_interval or high > WIDEST * low:
+    if not found.has_interval or found.is_wider(WIDEST):
         return ""
+    low, high = map(float, cells.ratio_interval_text(found).split(" … "))  # as the table has them
     slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
-    parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
+    parts = [slower] * (found.ends[1] > 1) + [f"{_percent(1 - low)} faster"] * (found.ends[0] < 1)
     return f"; at most {' or '.join(parts)}"
 
 

@@ -10,6 +10,7 @@ from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import of_most, waited_at
 from commbench.answers.compare.host import left_out_text
+from commbench.answers.compare.pooling import by_size_text
 from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.ranges import SizeRange, pool_settings
@@ -148,7 +149,8 @@ def _finding(result: SweepResult, ranges: Sequence[SizeRange], is_only: bool) ->
         a, b = (result.names[each] for each in (widest.against, widest.setting))
         if cells.is_too_noisy(widest.pooled.ratio):
             return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE} (shortest: {a})"
-        return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
+        times = f"{write(widest.pooled.ratio)} times as long as {a}"
+        return f"{b} takes {times}{by_size_text([widest.pooled])}, {UNDECIDED}"
     for some in filter(None, (slower[:1], slower[1:])):
         if own := [each.pooled for each in pooled if each.setting in some]:
             who = result.names[some[0]] if len(some) == 1 else "the others"
@@ -157,7 +159,7 @@ def _finding(result: SweepResult, ranges: Sequence[SizeRange], is_only: bool) ->
             if len(some) == 1 < len(own) <= MOST_NAMED:
                 at = [f"{write(e.ratio)} times at {format_range(*e[1:3])}" for e in own]
                 times = join_words(at).replace(" times", f" times{end}", 1)
-            text += f", {who}{verb} {times}"
+            text += f", {who}{verb} {times}{by_size_text(own)}"
     return text
 
 

@@ -134,7 +134,8 @@ def unsure(*sizes: int) -> Callable[[int, int], float]:
          "16K-256K: off is the fastest, on takes 2.01 (1.87 … 2.15) times "
          "as long; 1K and 1M: undecided."),
         (unsure(SIZES[1]), "on,off", SIZES,
-         "1K-1M: off is the fastest, on takes 1.97 (1.62 … 2.04) times as long."),
+         "1K-1M: off is the fastest, on takes 1.97 (1.62 … 2.04) times as long, 0.97 to 2.00 times "
+         "by size."),
         (unsure(SIZES[0], SIZES[3]), "on,off,auto", SIZES,
          "16K-256K: off is the fastest, on takes 2.01 (1.87 … 2.15) times "
          "as long, auto 8.01 (7.50 … 8.55) times; 1K and 1M: undecided between on and off."),
