@@ -158,9 +158,9 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     `notify` gets a message where the newest of several runs of a label was chosen. Raises
     UsageError for a beginning that several labels share, RecordsError where there is no such run.
     """
-    path = Path(text)
-    if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
-        return path
+    for path in map(Path, (text.replace("=unset", "=-"), text)):  # as a sweep says of a variable
+        if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
+            return path
     runs = list_stored_runs()
     exact = [run for run in runs if run.folder.name == text]
     found = exact or [run for run in runs if run.label == text]

@@ -18,6 +18,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.show.run_document import within_note
 from commbench.output.text import as_sentence, join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
@@ -33,13 +34,17 @@ MOST_LAUNCHES = 32
 
 
 def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]:
-    """The differences of the runs that may change times, those that forbid a comparison first;
-    their versions of commbench and numbers of launches; whether ranks waited for a core; and in
-    what their host differs. `is_changed`: whether there is a change to explain; by default what the
-    comparison says."""
+    """What is not known of them; the differences of the runs that may change times, those that
+    forbid a comparison first; their versions of commbench and numbers of launches; whether ranks
+    waited for a core; and in what their host differs. `is_changed`: whether there is a change to
+    explain; by default what the comparison says."""
     likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
+    unknown = [
+        f"{name} is a table without a journal: its host, versions and variables are not known."
+        for name, run in ((a, found.a), (b, found.b)) if not (run.run or run.history)
+    ]  # fmt: skip
     launches = [run.launches for run in (found.a, found.b) if run.launches]
     named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
     words = [each.in_words("most usual runs" if found.a.history else a, b) for each in named]
@@ -66,7 +71,7 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         causes.append(f"They {how}: the host may have changed in between.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], _word(found))
-    return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
+    return [*unknown, *causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"{change.takes[0].upper()}{change.takes[1:]} took "
         f"{cells.ratio_with_interval_text(change.ratio)} times as long during {b}: "
         f"{_allowed(change)}."
@@ -169,14 +174,15 @@ def launch_notes(found: Comparison) -> list[str]:
         least = f"; intervals also count that {format_share(usual)} is {backend}" * (spread < usual)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
-            f"{format_share(spread)} (standard deviation){_oddest(found, word)}{least}."
+            f"{format_share(spread)} (standard deviation){_oddest(found, word)}{least}.",
+            *(within_note(found.a.run, host.SEVERAL[word]) if found.a.run else ()),
         ]
     elif texts:
         notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
     if bare and all(run.launches for run in runs):
-        of = f"How much launches of {join_words(bare)} differ, and what its host did"
-        notes.append(f"{of}, is not known without samples, so the usual is assumed.")
+        of = f"How much launches of {join_words(bare)} differ"
+        notes.append(f"{of} is not known without samples, so the usual is assumed.")
     has_single = 1 in [run.launches for run in runs]
     if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
         measure = _measure_launches([run.header for run in runs])

@@ -255,10 +255,6 @@ class Comparison(Result, view="answers.compare.document"):
         return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "verdict", "reason"))
 
 
-def _are_on_cpus(*runs: LoadedRun) -> bool:
-    return all(row.device == "cpu" for run in runs for row in run.rows)
-
-
 def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
     """Compare B with A. Raises RecordsError where a run has two rows of one case.
 
@@ -267,13 +263,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     left_out: tuple[host.LeftOut, ...] = ()
-    runs = turns.find_facts(a.run, b.run)
+    runs = turns.find_facts(a, b)
     if a.run and b.run and turns.are_in_turns(runs):
         left_out = host.find_left_out([a.run, b.run])
         a, b = (_without(run, left_out) for run in (a, b)) if left_out else (a, b)
-        runs = turns.find_facts(a.run, b.run)
-    if not (a.history or (a.run and b.run)) and _are_on_cpus(a, b):  # a table does not say when
-        runs = runs[0]._replace(is_apart=True), runs[1]._replace(is_apart=True)
+        runs = turns.find_facts(a, b)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)

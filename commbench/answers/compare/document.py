@@ -61,7 +61,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         verdict = len(known_causes(only))
         return doc.Document(titles[0], (), _answer(only), blocks, verdict=verdict)
     sections = [
-        doc.Section(title, [doc.Items(_answer(each)), *_blocks(each)])
+        doc.Section(title, [doc.Items(_answer(each)), *_blocks(each, is_counted=False)])
         for title, each in zip(titles, comparisons, strict=True)
     ]
     parts = zip(names, map(_counts, comparisons), strict=True)
@@ -211,7 +211,8 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[doc.Block]:
+def _blocks(found: Comparison, is_counted: bool = True) -> list[doc.Block]:
+    """All but the answer; `is_counted`: with how many rows have each verdict."""
     a, b = distinct_names([found.a, found.b])
     ranges = _ordered_ranges(found)
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
@@ -224,8 +225,8 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             _range_label(found), tone=_tone, brief=ranges[:MOST_ROWS],
         ),
         doc.Text(
-            f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."
-            f"{_allowance(found)}"
+            f"{f'{_counts(found)}. ' * is_counted}Up to {found.tolerance * 100:g} % counts as the "
+            f"same.{_allowance(found)}"
         ),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),

@@ -13,6 +13,7 @@ from commbench.analysis.clearer import FEW_LAUNCHES
 from commbench.answers.compare.causes import MOST_LAUNCHES
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
+from commbench.answers.show.run_document import within_note
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.ranges import judge_point
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
@@ -63,13 +64,15 @@ def document(result: SweepResult) -> Document:
         Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
+    runs = (each.run for each in result.settings if each.run)
+    within = [note for run in runs for note in within_note(run, "rounds") if result.compared]
     blocks = [
         run_notes.warnings_section(_warnings(result)),
         Items(items),
         Items(bits_sentences(result)),
         Pictures(lambda: _pictures(result)),
         *(_times(result, points) for points in (steps, others) if points),
-        Items([*_by_chance(result), *_clearer(result)]),
+        Items([*_by_chance(result), *within[:1], *_clearer(result)]),
         _ranges(result),
         *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),

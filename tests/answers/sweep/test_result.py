@@ -588,6 +588,12 @@ def test_a_setting_is_a_run_whose_rounds_are_launches_in_turns(tmp_path: Path) -
     assert f"`commbench sweep --resume {tmp_path}`" in nothing.value.hint
 
 
+def test_an_unset_variable_is_found_as_it_is_printed(tmp_path: Path) -> None:
+    first, _ = synthetic_sweep(tmp_path, lambda _, __: 1.0, ["NAME=-,1"], [])
+    assert first.name == "NAME unset"
+    assert commbench.load(tmp_path / "NAME=unset") == commbench.load(tmp_path / "NAME=-")
+
+
 def test_every_journal_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synthetic_sweep(tmp_path)
     read: list[Path] = []
