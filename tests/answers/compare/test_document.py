@@ -73,7 +73,7 @@ def test_the_repr_is_two_lines_and_counts_what_it_leaves_out() -> None:
     assert told == f"{' '.join(document(found).answer[1:3])} (and 2 more)"
 
 
-def test_of_several_comparisons_each_count_is_said_once(tmp_path: Path) -> None:
+def test_of_several_comparisons_each_count_is_said_once() -> None:
     found = comparisons(("ring", 1.2), ("tree", 0.5))
     text = VIEW.write(Comparisons(found), "text")
     assert text.count("in common") == 2
