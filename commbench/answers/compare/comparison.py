@@ -201,37 +201,6 @@ class Comparison(Result, view="answers.compare.document"):
         """How many rows are undecided because ranks waited for a core."""
         return sum(bool(row.waited) for row in self.rows)
 
-    @property
-    def hidden(self) -> int:
-        """How many rows would be slower if the host were known not to be why."""
-        reasons = (ratio.APART, ratio.HOST.format(SLOWER))
-        return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
-
-    @property
-    def open_beyond(self) -> list[ratio.ComparedRow]:
-        """The rows whose ratio is above the tolerance and which are not known to be slower."""
-        known = {id(row) for row in self.confirmed(SLOWER)}
-        rows = (row for row in self._judged if row.ratio and row.ratio.value > 1 + self.tolerance)
-        return [row for row in rows if id(row) not in known]
-
-    @property
-    def unsure(self) -> int:
-        """How many rows noise alone leaves undecided although their ratio is above the tolerance.
-        The ratio of a range is so only where that of one of its rows is."""
-        most = 1 + self.tolerance
-        return sum(found.value > most for found in self._overlapping)
-
-    @property
-    def noisy(self) -> int:
-        """How many more rows have a ratio that says too little: see ratio.WIDEST."""
-        most = 1 + self.tolerance
-        found = (each for each in self._overlapping if each.value <= most)
-        return sum(each.is_wider(ratio.WIDEST) for each in found)
-
-    @property
-    def _overlapping(self) -> list[stats.Estimate]:
-        return [row.ratio for row in self.rows if row.ratio and row.reason == ratio.OVERLAP]
-
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {

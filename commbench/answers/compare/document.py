@@ -18,7 +18,7 @@ from commbench.analysis.row_names import LONGEST, format_range, name_rows, short
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
 from commbench.answers.compare.pooling import PooledRatio, by_size_text
-from commbench.answers.compare.ratio import OVERLAP, WIDEST, ComparedRow, hold_together
+from commbench.answers.compare.ratio import APART, HOST, OVERLAP, WIDEST, ComparedRow, hold_together
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
@@ -109,27 +109,40 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 
 def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
     """The exit code of `compare --fail-if-slower`, and why it is not 0."""
-    slower = [row.a for each in comparisons for row in each.confirmed(stats.SLOWER)]
-    every = [row.a for each in comparisons for row in each.rows]
-    alone = sum(each.counts[stats.SLOWER] for each in comparisons)
+    rows = [row for each in comparisons for row in each.rows]
+    confirmed = [row for each in comparisons for row in each.confirmed(stats.SLOWER)]
+    slower, every = ([row.a for row in own] for own in (confirmed, rows))
+    alone = sum(row.verdict == stats.SLOWER for row in rows)
     if any(each.is_slower for each in comparisons):
         names = name_rows(slower, every, LONGEST)
         verb = "is" if len(slower) == 1 else "are"
         what = f"{format_count(len(slower), 'row')} ({names}) {verb}" if slower else "sizes are"
         for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
         return GATE_FAILS, f"{what} slower than in {comparisons[0].a.name}{for_all}"
-    found = {
-        "ranks waited for a core": sum(each.waited for each in comparisons),
-        "the host may be why calls took longer": sum(each.hidden for each in comparisons),
-        "slower, but not for all rows together,": alone,
-        "the ratio is above the tolerance, but not its whole interval,": sum(
-            each.unsure for each in comparisons
+    limit = 1 + comparisons[0].tolerance
+    by_host = (APART, HOST.format(stats.SLOWER))
+    judged = [row for row in rows if row.ratio and row.verdict != stats.NOT_COMPARED]
+    above = [row for row in judged if row.ratio and row.ratio.value > limit]
+    tests: dict[str, Callable[[Any], bool]] = {
+        "ranks waited for a core": lambda row: row.waited,
+        "the host may be why calls took longer": (
+            lambda row: row.reason in by_host and row.ratio.value > 1
         ),
-        f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
+        "slower, but not for all rows together,": lambda row: row.verdict == stats.SLOWER,
+        "the ratio is above the tolerance, but not its whole interval,": (
+            lambda row: row.reason == OVERLAP and row.ratio.value > limit
+        ),
+        f"an interval of more than a factor of {WIDEST:g}": (
+            lambda row: (
+                row.reason == OVERLAP and row.ratio.value <= limit and row.ratio.is_wider(WIDEST)
+            )
+        ),
     }
-    why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
-    rows = (row for each in comparisons for row in each.open_beyond)
-    if beyond := [row for row in rows if not (row.waited or cells.is_too_noisy(row.ratio))]:
+    found = {what: len([*filter(test, judged)]) for what, test in tests.items()}
+    why = [f"{what} in {format_count(number, 'row')}" for what, number in found.items() if number]
+    known = {id(row) for row in confirmed}
+    beyond = [row for row in above if not (row.waited or id(row) in known)]
+    if beyond := [row for row in beyond if not cells.is_too_noisy(row.ratio)]:
         most = max(beyond, key=attrgetter("ratio.value"))
         times = cells.times_text(most.ratio, "as long")
         why.append(f"the largest ratio: {name_rows([most.a], every, LONGEST)}, {times}")

@@ -77,7 +77,7 @@ class PooledRatio(NamedTuple):
         return row.kind == self.kind and self.low_bytes <= named_bytes(row.a) <= self.high_bytes
 
     def ratio_of(self, row: ComparedRow) -> Estimate | None:
-        """The ratio of one of its rows as far as the others tell it, too, by the formula above;
+        """The ratio of one of its rows as far as the others tell it, too (empirical Bayes);
         None where an interval is not known."""
         found, plain = _log_ratio(row), self.host.without(self.ratio)
         if not (found and plain and plain.has_interval and plain.ends[0]):
@@ -327,7 +327,7 @@ def random_effects(
     values: Sequence[float], variances: Sequence[float]
 ) -> tuple[list[float], float, float, float]:
     """The weights (their sum is 1), the pooled value, half its 95 % interval, and tau^2, of two or
-    more values with their variances, by the formulas above."""
+    more values with their variances."""
 
     def pool(between: float) -> tuple[list[float], float, float, float]:
         """The weights, their sum, the weighted mean, and the sum of squares about it."""

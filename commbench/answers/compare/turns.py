@@ -62,7 +62,7 @@ def find_facts(first: Side, second: Side) -> TwoRuns:
         ratios = (subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
         spread = statistics.spread_of(ratios)
         of_a, of_b = of_a._replace(spread=spread), of_b._replace(spread=spread)
-    elif min(turns) < SURE_TURNS and _is_on_cpus(first) and _is_on_cpus(second):
+    elif min(turns) < SURE_TURNS and _is_on_cpus(first, a) and _is_on_cpus(second, b):
         is_apart = not (a and b) or IN_SWEEP not in (a.header.launcher, b.header.launcher)
         of_a, of_b = of_a._replace(is_apart=is_apart), of_b._replace(is_apart=is_apart)
     if a and b:
@@ -70,12 +70,11 @@ def find_facts(first: Side, second: Side) -> TwoRuns:
     return of_a, of_b
 
 
-def _is_on_cpus(side: Side) -> bool:
+def _is_on_cpus(side: Side, run: Run | None) -> bool:
     """Whether a run is known to have been measured on CPUs; a history is no run."""
-    if isinstance(side, LoadedRun) and not side.run:  # a table, which does not say when
-        return not side.history and all(row.device == "cpu" for row in side.rows)
-    run = side.run if isinstance(side, LoadedRun) else side
-    return bool(run and run.header.plan.device == "cpu")
+    if run or not isinstance(side, LoadedRun):
+        return bool(run and run.header.plan.device == "cpu")
+    return not side.history and all(row.device == "cpu" for row in side.rows)
 
 
 def subtract(b: Sequence[float], a: Sequence[float]) -> list[float]:

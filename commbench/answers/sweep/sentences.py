@@ -7,7 +7,6 @@ from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
-from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import of_most, waited_at
 from commbench.answers.compare.host import left_out_text
 from commbench.answers.compare.pooling import by_size_text
@@ -47,12 +46,8 @@ def before_all(result: SweepResult) -> list[str]:
     """That rounds are missing of settings that did not fail; that ranks waited for a core."""
     done = [each.rounds for each in result.settings if not each.failure] or [result.sweep.rounds]
     partial = f"This is partial: {span(str, done)} of {format_count(result.sweep.rounds, 'round')}."
-    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(rows_of(result))]
-
-
-def rows_of(result: SweepResult) -> list[ResultRow]:
-    """The rows of all settings."""
-    return [row for each in result.settings for row in each.rows]
+    rows = [row for each in result.settings for row in each.rows]
+    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(rows)]
 
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:
