@@ -83,7 +83,7 @@ def _allowed(change: ratio.HostChange) -> str:
     """How far intervals allow for a change of the host."""
     followed, whole = (abs(log(each)) for each in (change.allowed, change.ratio.value))
     if followed < ratio.FOLLOWED * whole:
-        allow = f"allow for {change.allowed:.2f} times at most"
+        allow = f"allow for {cells.ratio_text(change.allowed)} times at most"
         allow = allow if followed > log(1.005) else "do not allow for it"
         return f"calls hardly followed, so intervals {allow}"
     return f"so intervals are wider{_MOST_AT.get(change.part, '')}"
@@ -101,12 +101,8 @@ def _longer_waits(
     found: Comparison, rows: Sequence[ratio.ComparedRow], a: str, b: str
 ) -> Iterator[str]:
     """That ranks of the slower run waited for a core longer, of two that did not run in turns."""
-    limit = 1 + found.tolerance
-    slower = [
-        row
-        for row in rows
-        if row.ratio and row.ratio.value > limit and ratio.find_wait_effect(row.a, row.b) > 1
-    ]
+    longer = [row for row in rows if ratio.find_wait_effect(row.a, row.b) > 1]
+    slower = [row for row in longer if row.ratio and row.ratio.value > 1 + found.tolerance]
     old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
     if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
         has_fewer = "fewer" in found.setting
@@ -251,8 +247,8 @@ def clearer(
             return f"For a clearer answer {how}"
         wide = max(map(_later_times_as_wide, firsts))
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
-        shows = f"If launches differ as before, a change then shows from {least:.2f} times."
-        return f"For a clearer answer {how} {shows}"
+        shows = f"a change then shows from {cells.LEAST_FACTOR.write(least - 1)}"
+        return f"For a clearer answer {how} If launches differ as before, {shows}."
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
@@ -379,7 +375,8 @@ def _of_limit(
     if abs(gap) * sqrt(MOST_LAUNCHES / number) >= half:
         needed = ceil(number * (half / gap) ** 2)
         would = f" About {needed} would: {how(needed)}"
+    stays = f"{cells.ratio_text(values)}{worst}"
     return (
         f"{number} {words} would hardly decide this limit: if they differ as these do, and B/A "
-        f"stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{would}"
+        f"stays {stays}, they {limits}pass a limit from {passes} % on.{would}"
     )

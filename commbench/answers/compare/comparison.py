@@ -127,13 +127,10 @@ class Comparison(Result, view="answers.compare.document"):
     def confirmed(self, verdict: str) -> list[ratio.ComparedRow]:
         """The rows with a verdict, `slower` or `faster`, that holds with 95 % for all rows
         together: not by chance because they are many."""
-        number = len(self._judged)
-        return [
-            row
-            for row in self._judged
-            if row.verdict == verdict
-            and stats.decide(ratio.hold_together(row, number), self.tolerance) == verdict
-        ]
+        alike = [row for row in self._judged if row.verdict == verdict]
+        held = (ratio.hold_together(row, len(self._judged)) for row in alike)
+        both = zip(alike, held, strict=True)
+        return [row for row, own in both if stats.decide(own, self.tolerance) == verdict]
 
     def covers(self, case: Any) -> bool:
         """Whether both runs have a case, or that of a row."""

@@ -198,7 +198,7 @@ def _bounds(found: stats.Estimate) -> str:
     if not found.has_interval or found.is_wider(WIDEST):
         return ""
     low, high = map(float, cells.ratio_interval_text(found).split(" … "))  # as the table has them
-    slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
+    slower = f"{high:g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
     parts = [slower] * (found.ends[1] > 1) + [f"{_percent(1 - low)} faster"] * (found.ends[0] < 1)
     return f"; at most {' or '.join(parts)}"
 

@@ -137,9 +137,7 @@ class PooledRatio(NamedTuple):
 
     def held(self, found: Estimate, times_as_wide: float) -> Estimate:
         """A ratio with the interval that holds for all of `number` together."""
-        plain = self.host.without(found) or found
-        wide = stats.hold_together(plain, self.number, self.degrees, times_as_wide)
-        return self.host.widen(wide) or wide
+        return self.host.hold(found, self.number, self.degrees, times_as_wide)
 
     def _hold(self, found: Estimate | None, verdict: str) -> str:
         """A verdict on one of its ratios; UNDECIDED in place of `slower` and `faster` where that
