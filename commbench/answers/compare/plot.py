@@ -96,12 +96,13 @@ def _picture(
     how = "Mean over launches of the" if comparisons[0].are_in_turns else "Median"
     crosses = "the interval crosses an edge of the grey band"
     reasons = dict.fromkeys(p.reason or crosses for p in pooled if p.verdict == UNDECIDED)
+    unsaid = [f"Undecided: {why}" for why in reasons if not any(why in text for text in shown)]
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
         " ".join([*texts, *marked]),
         ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
-        [*shown, *(f"Undecided: {why}" for why in reasons), f"{how} time of a call"],
+        [*shown, *unsaid, f"{how} time of a call"],
     )
 
 
