@@ -56,10 +56,9 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     found_in = run_notes.run_warnings(runs, lambda case: any(c.covers(case) for c in comparisons))
     warnings = run_notes.warnings_section(found_in)
     if len(comparisons) == 1:
-        (only,) = comparisons
-        blocks = [warnings, *_blocks(only)]
-        verdict = len(known_causes(only))
-        return doc.Document(titles[0], (), _answer(only), blocks, verdict=verdict)
+        (one,) = comparisons
+        blocks, verdict = [warnings, *_blocks(one)], len(known_causes(one))
+        return doc.Document(titles[0], (), _answer(one), blocks, verdict=verdict)
     sections = [
         doc.Section(title, [doc.Items(_answer(each)), *_blocks(each, is_counted=False)])
         for title, each in zip(titles, comparisons, strict=True)
@@ -80,7 +79,7 @@ def _answer(found: Comparison) -> list[str]:
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
     waited = sum(pooled.waited > 0 for pooled in found.pooled)
-    if waited and not _says_waited(causes):
+    if waited and diagnostics.WAITED_SENTENCE not in "".join(causes):
         words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
     changed = [each for each in found.pooled if each.verdict in stats.CHANGED]
@@ -121,27 +120,23 @@ def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
         return GATE_FAILS, f"{what} slower than in {comparisons[0].a.name}{for_all}"
     limit = 1 + comparisons[0].tolerance
     by_host = (APART, HOST.format(stats.SLOWER))
-    judged = [row for row in rows if row.ratio and row.verdict != stats.NOT_COMPARED]
-    above = [row for row in judged if row.ratio and row.ratio.value > limit]
-    tests: dict[str, Callable[[Any], bool]] = {
-        "ranks waited for a core": lambda row: row.waited,
-        "the host may be why calls took longer": (
-            lambda row: row.reason in by_host and row.ratio.value > 1
+    judged = [(r, r.ratio) for r in rows if r.ratio and r.verdict != stats.NOT_COMPARED]
+    overlap = [own for row, own in judged if row.reason == OVERLAP]
+    unsure = sum(own.value > limit for own in overlap)
+    found = {
+        "ranks waited for a core": sum(bool(row.waited) for row in rows),
+        "the host may be why calls took longer": sum(
+            row.reason in by_host and own.value > 1 for row, own in judged
         ),
-        "slower, but not for all rows together,": lambda row: row.verdict == stats.SLOWER,
-        "the ratio is above the tolerance, but not its whole interval,": (
-            lambda row: row.reason == OVERLAP and row.ratio.value > limit
-        ),
-        f"an interval of more than a factor of {WIDEST:g}": (
-            lambda row: (
-                row.reason == OVERLAP and row.ratio.value <= limit and row.ratio.is_wider(WIDEST)
-            )
+        "slower, but not for all rows together,": alone,
+        "the ratio is above the tolerance, but not its whole interval,": unsure,
+        f"an interval of more than a factor of {WIDEST:g}": sum(
+            own.value <= limit and own.is_wider(WIDEST) for own in overlap
         ),
     }
-    found = {what: len([*filter(test, judged)]) for what, test in tests.items()}
     why = [f"{what} in {format_count(number, 'row')}" for what, number in found.items() if number]
     known = {id(row) for row in confirmed}
-    beyond = [row for row in above if not (row.waited or id(row) in known)]
+    beyond = [r for r, own in judged if own.value > limit and not (r.waited or id(r) in known)]
     if beyond := [row for row in beyond if not cells.is_too_noisy(row.ratio)]:
         most = max(beyond, key=attrgetter("ratio.value"))
         times = cells.times_text(most.ratio, "as long")
@@ -149,15 +144,11 @@ def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
     return (NO_VERDICT_REACHED, f"no verdict: {'; '.join(why)}") if why else (0, "")
 
 
-def _says_waited(causes: Sequence[str]) -> bool:
-    return any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
-
-
 def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str, str]]:
     """For each range of sizes its kind of case, and the pooled ratio with its verdict; the steps of
     a workload first, then ranges where B is slower or faster. `causes` are its known_causes."""
     a, b = distinct_names([found.a, found.b])
-    is_told = _says_waited(causes)
+    is_told = diagnostics.WAITED_SENTENCE in "".join(causes)
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         (
@@ -197,14 +188,14 @@ def _bounds(found: stats.Estimate) -> str:
     WIDEST."""
     if not found.has_interval or found.is_wider(WIDEST):
         return ""
+
+    def percent(fraction: float) -> str:
+        return f"{max(1.0, round(100 * fraction, 1)):g} %"
+
     low, high = map(float, cells.ratio_interval_text(found).split(" … "))  # as the table has them
-    slower = f"{high:g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
-    parts = [slower] * (found.ends[1] > 1) + [f"{_percent(1 - low)} faster"] * (found.ends[0] < 1)
+    slower = f"{high:g} times as long" if high >= 2 else f"{percent(high - 1)} slower"
+    parts = [slower] * (found.ends[1] > 1) + [f"{percent(1 - low)} faster"] * (found.ends[0] < 1)
     return f"; at most {' or '.join(parts)}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{max(1.0, round(100 * fraction, 1)):g} %"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -332,9 +323,8 @@ def _rows(found: Comparison) -> doc.Table:
         decided = [row for row in brief if row.verdict not in (stats.SAME, stats.UNDECIDED)]
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
-    title = "Rows: B/A is the time of B over that of A"
-    if found.are_in_turns:
-        title = "Rows: means over launches; B/A is the time of B over that of A"
+    means = "means over launches; " * found.are_in_turns
+    title = f"Rows: {means}B/A is the time of B over that of A"
     return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
@@ -389,9 +379,8 @@ def _remarks(found: Comparison) -> list[str]:
     told = (row for row in found.rows if row.reason not in ("", OVERLAP) and not row.waited)
     concerned: dict[str, list[Any]] = stats.collect((row.reason, row.a) for row in told)
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
-    every = [row.a for row in found.rows]
-    if found.only_a or found.only_b:
-        every = [*found.a.rows, *found.b.rows]
+    is_part = found.only_a or found.only_b
+    every = [*found.a.rows, *found.b.rows] if is_part else [row.a for row in found.rows]
     return [
         f"{why[0].upper()}{why[1:]} ({'all ' * (len(rows) == len(every))}"
         f"{format_count(len(rows), 'row')})"
