@@ -158,16 +158,17 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     `notify` gets a message where the newest of several runs of a label was chosen. Raises
     UsageError for a beginning that several labels share, RecordsError where there is no such run.
     """
-    path = Path(text)
-    if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
-        return path
+    named = Path(text), Path(text.replace("=unset", "=-"))  # as a sweep says of a variable
+    for path in named:
+        if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
+            return path
     runs = list_stored_runs()
     exact = [run for run in runs if run.folder.name == text]
     found = exact or [run for run in runs if run.label == text]
     if text and not found:
         found = [r for r in runs if r.label.startswith(text) or r.folder.name.startswith(text)]
     if not found:
-        raise _not_found_error(text, path, runs)
+        raise _not_found_error(text, named[0], runs)
     labels = sorted({run.label for run in found})
     if len(labels) > 1:
         are_folders = not any(label.startswith(text) for label in labels)

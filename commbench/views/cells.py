@@ -6,10 +6,12 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import starmap
 from math import floor, inf, log10
 from typing import Any, NamedTuple
 
 from commbench import stats, units
+from commbench.output.text import span
 from commbench.stats import Estimate
 
 
@@ -66,22 +68,15 @@ def time_with_interval_text(found: Any) -> str:
 
 def number_texts(found: Any, scale: float = 1.0) -> tuple[str, str]:
     """A number and its interval in a unit of this scale, with the digits that the interval
-    supports: `2.9`, `2.3 … 3.4`; the number with three digits where the interval is not known."""
+    supports: `2.9`, `2.3 … 3.4`; where the interval is not known, the number with three digits, or
+    all before its point."""
     own = _estimate(found).map(lambda number: number / scale)
     if not own.has_interval:
         text = f"{own.value:#.3g}"
-        return f"{float(text):.0f}" if "e+" in text else text.rstrip("."), ""
+        return f"{own.value:.0f}" if "e+" in text else text.rstrip("."), ""
     decimals = units.known_decimals(own.value, *own.ends)
-    return units.format_decimals(own.value, decimals), _ends_text(own, decimals)
-
-
-def _ends_text(found: Estimate, decimals: int) -> str:
-    """An interval with so many decimals: `0.98 … 1.04`."""
-    low, high = found.ends
-    is_small = low < 10.0**-decimals / 2
-    of_low, of_high = (_few_decimals(end, decimals) for end in (low, high))
-    first = f"{low:.1g}" if is_small else units.format_decimals(low, of_low)
-    return f"{first} … {high if high == inf else units.format_decimals(high, of_high)}"
+    ends = (_number(end, decimals) for end in own.ends)
+    return units.format_decimals(own.value, decimals), " … ".join(ends)
 
 
 def bandwidth_text(found: Any) -> str:
@@ -114,15 +109,14 @@ def ratio_text(found: Any) -> str:
     if (own := _estimate(found)).is_unknown:
         low, high = own.ends
         return f"over {low:.3g}" if low > 1 else f"under {high:.3g}" if high < 1 else TOO_NOISY
-    return units.format_decimals(own.value, _few_decimals(own.value, ratio_decimals(own)))
+    return _ratio_number(own.value, _ratio_decimals(own))
 
 
 def ratios_text(found: Iterable[Any]) -> str:
     """From the smallest ratio to the largest, with as many decimals: `0.37 to 0.55`."""
-    own = sorted(map(_estimate, found))
-    decimals = min(map(ratio_decimals, own))
-    ends = [units.format_decimals(e.value, _few_decimals(e.value, decimals)) for e in own]
-    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+    own = [*map(_estimate, found)]
+    decimals = min(map(_ratio_decimals, own))
+    return span(lambda value: _ratio_number(value, decimals), [each.value for each in own])
 
 
 def ratio_interval_text(found: Any) -> str:
@@ -130,7 +124,9 @@ def ratio_interval_text(found: Any) -> str:
     none, or it says nothing."""
     if not isinstance(found, Estimate) or not found.has_interval or found.is_unknown:
         return ""
-    return _ends_text(found, ratio_decimals(found))
+    decimals = _ratio_decimals(found)  # no end reads as 1, for that is what it is compared with
+    own = ((end, max(decimals, 2 * (round(end, 1) == 1))) for end in found.ends)
+    return " … ".join(starmap(_ratio_number, own))
 
 
 def is_too_noisy(found: Any) -> bool:
@@ -192,21 +188,28 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
     return f"{shown[0]} ({shown[1]} … {shown[2]}){unit}"
 
 
-def ratio_decimals(found: Any) -> int:
-    """Decimals of a ratio and of the ends of its interval: two; one where that spans
-    a factor of 2 or more, and 1 or more, unless an end would read as 1; three where it is narrower
-    than 0.02. See _few_decimals."""
+def _ratio_decimals(found: Any) -> int:
+    """Decimals of a ratio, and of the ends of its interval, from 1 to 10: one where the interval
+    spans a factor of 2 or more, and 1 or more; three where it is narrower than 0.02; else two."""
     value, low, high = _estimate(found)
     if low is None or high is None:
         return 1 - floor(log10(value)) if 0 < value < 0.1 else 2
-    is_wide = high >= max(2 * low, low + 1) and 1 not in (round(low, 1), round(high, 1))
-    return 1 if is_wide else 3 if high - low < 0.02 else 2
+    return 1 if high >= max(2 * low, low + 1) else 3 if high - low < 0.02 else 2
 
 
-def _few_decimals(number: float, decimals: int) -> int:
-    """So many decimals for a number below 10, one below 100, none from there on; at least two below
-    1."""
-    return max(decimals, 1 + (number < 1)) if number < 10 else min(decimals, int(number < 100))
+def _ratio_number(number: float, decimals: int) -> str:
+    """A ratio, or an end of its interval, with so many decimals from 1 to 10, one fewer from 10
+    on."""
+    return _number(number, decimals - (number >= 10))
+
+
+def _number(number: float, decimals: int) -> str:
+    """A number with so many decimals, at most one from 10 on, none from 100 on, and at least two
+    below 1; with its first digit where it would read as 0."""
+    if number == inf or number < 10.0**-decimals / 2:
+        return f"{number:.1g}"
+    few = max(decimals, 1 + (number < 1)) if number < 10 else min(decimals, int(number < 100))
+    return units.format_decimals(number, few)
 
 
 TEXT = Unit(str, is_left=True)
@@ -226,7 +229,7 @@ LEAST_FACTOR = Unit(
     lambda more: (
         TOO_NOISY
         if (1 + more) ** 2 > stats.MOST_SPREAD
-        else f"{1 + more:.{2 if more < 1 else int(more < 9)}f} times"
+        else f"{_ratio_number(1 + more, 1 + (more < 1))} times"
     )
 )
 """From which factor on a difference shows, given what it is more than 1; half an interval."""

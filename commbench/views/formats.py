@@ -318,8 +318,9 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        answer = (found.answer[found.verdict :] or found.answer)[:2]
-        told = CommbenchError.worded(" ".join(answer))
+        answer = found.answer[found.verdict :] or found.answer
+        more = f" (and {len(answer) - 2} more)" * (len(answer) > 2)
+        told = CommbenchError.worded(" ".join(answer[:2])) + more
         return f"<{type(self).__name__}: {found.title}>" + f"\n{told}" * bool(told)
 
 

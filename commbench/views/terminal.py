@@ -196,11 +196,16 @@ def _rooms(filled: Sequence[Filled]) -> list[int]:
     return rooms
 
 
+_PARTS = re.compile(r"([ ]+|(?<=\w[+/])(?<!GB/)(?=\w))")
+_IN_NAMES = re.compile(_PARTS.pattern[:-1] + r"|(?<=\w_)(?=\w)|(?<=\w)(?==))")
+"""Where a line may end: after "+" in a long name and after "/" in a path, but not in a unit; in a
+word that is longer than a line also after "_" or a hyphen, and before "="."""
+
+
 def _wrap(cell: str, room: int) -> list[str]:
     import textwrap
 
     wrapper = textwrap.TextWrapper(room, subsequent_indent="  ")
-    # A line may end after "+" in a long name, after "/" in a path, but not in a unit, and after a
-    # hyphen only in a word that is longer than a line.
-    wrapper.wordsep_re = re.compile(r"([ ]+|(?<=\w[+/])(?<!GB/)(?=\w))")
+    is_long = max(map(width, _PARTS.split(clean(cell)))) > room - 2
+    wrapper.wordsep_re = _IN_NAMES if is_long else _PARTS
     return wrapper.wrap(clean(cell)) or [""]

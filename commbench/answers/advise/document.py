@@ -20,7 +20,7 @@ from commbench.answers.advise.simulation import BucketAdvice, BucketTime
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
-from commbench.output.text import clean, join_words, span
+from commbench.output.text import clean, join_words
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.stats import CHANGE, KEEP, UNDECIDED, Estimate, ratio
 from commbench.units import format_about, format_bytes, format_time
@@ -290,7 +290,7 @@ def _by_size(found: ChoiceAdvice, each: RangeAdvice) -> str:
     low, high = each.gain.ends if each.gain else (0.0, inf)
     if all(low <= gain.value <= high for gain in gains):
         return ""
-    return f", {span(cells.ratio_text, gains)} times by size"
+    return f", {cells.ratios_text(gains)} times by size"
 
 
 def _choices(found: ChoiceAdvice) -> list[doc.Block]:

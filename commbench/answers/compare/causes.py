@@ -18,6 +18,7 @@ from commbench.analysis.statistics import median
 from commbench.answers.compare import host, ratio, turns
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.show.run_document import within_note
 from commbench.output.text import as_sentence, join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
@@ -33,13 +34,17 @@ MOST_LAUNCHES = 32
 
 
 def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]:
-    """The differences of the runs that may change times, those that forbid a comparison first;
-    their versions of commbench and numbers of launches; whether ranks waited for a core; and in
-    what their host differs. `is_changed`: whether there is a change to explain; by default what the
-    comparison says."""
+    """What is not known of them; the differences of the runs that may change times, those that
+    forbid a comparison first; their versions of commbench and numbers of launches; whether ranks
+    waited for a core; and in what their host differs. `is_changed`: whether there is a change to
+    explain; by default what the comparison says."""
     likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
+    unknown = [
+        f"{name} is a table without a journal: its host, versions and variables are not known."
+        for name, run in ((a, found.a), (b, found.b)) if not (run.run or run.history)
+    ]  # fmt: skip
     launches = [run.launches for run in (found.a, found.b) if run.launches]
     named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
     words = [each.in_words("most usual runs" if found.a.history else a, b) for each in named]
@@ -66,7 +71,7 @@ def known_causes(found: Comparison, is_changed: bool | None = None) -> list[str]
         causes.append(f"They {how}: the host may have changed in between.")
     waited = waited or launches_that_waited(found) or [*_longer_waits(found, rows, a, b)]
     left_out = host.left_out_text(found.left_out, [f"of {a}", f"of {b}"], _word(found))
-    return [*causes, *_own_waits(rows, a, b), *left_out, *waited] + [
+    return [*unknown, *causes, *_own_waits(rows, a, b), *left_out, *waited] + [
         f"{change.takes[0].upper()}{change.takes[1:]} took "
         f"{cells.ratio_with_interval_text(change.ratio)} times as long during {b}: "
         f"{_allowed(change)}."
@@ -78,7 +83,7 @@ def _allowed(change: ratio.HostChange) -> str:
     """How far intervals allow for a change of the host."""
     followed, whole = (abs(log(each)) for each in (change.allowed, change.ratio.value))
     if followed < ratio.FOLLOWED * whole:
-        allow = f"allow for {change.allowed:.2f} times at most"
+        allow = f"allow for {cells.ratio_text(change.allowed)} times at most"
         allow = allow if followed > log(1.005) else "do not allow for it"
         return f"calls hardly followed, so intervals {allow}"
     return f"so intervals are wider{_MOST_AT.get(change.part, '')}"
@@ -96,12 +101,8 @@ def _longer_waits(
     found: Comparison, rows: Sequence[ratio.ComparedRow], a: str, b: str
 ) -> Iterator[str]:
     """That ranks of the slower run waited for a core longer, of two that did not run in turns."""
-    limit = 1 + found.tolerance
-    slower = [
-        row
-        for row in rows
-        if row.ratio and row.ratio.value > limit and ratio.find_wait_effect(row.a, row.b) > 1
-    ]
+    longer = [row for row in rows if ratio.find_wait_effect(row.a, row.b) > 1]
+    slower = [row for row in longer if row.ratio and row.ratio.value > 1 + found.tolerance]
     old, new = ([getattr(row, side).queued_share for row in slower] for side in ("a", "b"))
     if not found.are_in_turns and (parts := diagnostics.longer_waits(old, new)):
         has_fewer = "fewer" in found.setting
@@ -169,14 +170,15 @@ def launch_notes(found: Comparison) -> list[str]:
         least = f"; intervals also count that {format_share(usual)} is {backend}" * (spread < usual)
         notes = [
             f"From {word} to {word}, the ratio of the median row differs by "
-            f"{format_share(spread)} (standard deviation){_oddest(found, word)}{least}."
+            f"{format_share(spread)} (standard deviation){_oddest(found, word)}{least}.",
+            *(within_note(found.a.run, host.SEVERAL[word]) if found.a.run else ()),
         ]
     elif texts:
         notes = [f"Launches of the median row differ (standard deviation): {join_words(texts)}."]
     bare = [name for (name, _), run in zip(sides, runs, strict=False) if run.run is None]
     if bare and all(run.launches for run in runs):
-        of = f"How much launches of {join_words(bare)} differ, and what its host did"
-        notes.append(f"{of}, is not known without samples, so the usual is assumed.")
+        of = f"How much launches of {join_words(bare)} differ"
+        notes.append(f"{of} is not known without samples, so the usual is assumed.")
     has_single = 1 in [run.launches for run in runs]
     if has_single and any(row.ratio and row.ratio.has_interval for row in found.rows):
         measure = _measure_launches([run.header for run in runs])
@@ -239,13 +241,14 @@ def clearer(
     how = _continue(found, number)
     if limit is None:
         firsts = [next(filter(each.covers, found.rows)) for each in unsure]
-        shown = [each.foresee(row, number) for each, row in zip(unsure, firsts, strict=True)]
+        both = zip(unsure, firsts, strict=True)
+        shown = [each.foresee(row, number, each.held(each.ratio, 1.0)) for each, row in both]
         if not shown or None in shown:
             return f"For a clearer answer {how}"
         wide = max(map(_later_times_as_wide, firsts))
         least = (1 + max(filter(None, shown), default=0.0)) ** wide * (1 + found.tolerance)
-        shows = f"If launches differ as before, a change then shows from {least:.2f} times."
-        return f"For a clearer answer {how} {shows}"
+        shows = f"a change then shows from {cells.LEAST_FACTOR.write(least - 1)}"
+        return f"For a clearer answer {how} If launches differ as before, {shows}."
     ends = [_foresee_row(row, one, number) for row in rows for one in unsure if one.covers(row)]
     known = [each for each in ends if each]
     if not rows or len(known) < len(rows):
@@ -372,7 +375,8 @@ def _of_limit(
     if abs(gap) * sqrt(MOST_LAUNCHES / number) >= half:
         needed = ceil(number * (half / gap) ** 2)
         would = f" About {needed} would: {how(needed)}"
+    stays = f"{cells.ratio_text(values)}{worst}"
     return (
         f"{number} {words} would hardly decide this limit: if they differ as these do, and B/A "
-        f"stays {values:.2f}{worst}, they {limits}pass a limit from {passes} % on.{would}"
+        f"stays {stays}, they {limits}pass a limit from {passes} % on.{would}"
     )

@@ -118,7 +118,7 @@ class Comparison(Result, view="answers.compare.document"):
         kinds = groupby(self._judged, attrgetter("kind"))
         ranges = [each for _, rows in kinds for each in pool_kind([*rows], self.tolerance)]
         rows, number = len(self._judged), len(ranges)
-        return tuple(e.among(rows if e.rows == 1 else number, self.tolerance) for e in ranges)
+        return tuple(each.among(rows if each.rows == 1 else number) for each in ranges)
 
     @cached_property
     def _judged(self) -> list[ratio.ComparedRow]:
@@ -127,13 +127,10 @@ class Comparison(Result, view="answers.compare.document"):
     def confirmed(self, verdict: str) -> list[ratio.ComparedRow]:
         """The rows with a verdict, `slower` or `faster`, that holds with 95 % for all rows
         together: not by chance because they are many."""
-        number = len(self._judged)
-        return [
-            row
-            for row in self._judged
-            if row.verdict == verdict
-            and stats.decide(ratio.hold_together(row, number), self.tolerance) == verdict
-        ]
+        alike = [row for row in self._judged if row.verdict == verdict]
+        held = (ratio.hold_together(row, len(self._judged)) for row in alike)
+        both = zip(alike, held, strict=True)
+        return [row for row, own in both if stats.decide(own, self.tolerance) == verdict]
 
     def covers(self, case: Any) -> bool:
         """Whether both runs have a case, or that of a row."""
@@ -201,37 +198,6 @@ class Comparison(Result, view="answers.compare.document"):
         """How many rows are undecided because ranks waited for a core."""
         return sum(bool(row.waited) for row in self.rows)
 
-    @property
-    def hidden(self) -> int:
-        """How many rows would be slower if the host were known not to be why."""
-        reasons = (ratio.APART, ratio.HOST.format(SLOWER))
-        return sum(row.ratio.value > 1 and row.reason in reasons for row in self.rows if row.ratio)
-
-    @property
-    def open_beyond(self) -> list[ratio.ComparedRow]:
-        """The rows whose ratio is above the tolerance and which are not known to be slower."""
-        known = {id(row) for row in self.confirmed(SLOWER)}
-        rows = (row for row in self._judged if row.ratio and row.ratio.value > 1 + self.tolerance)
-        return [row for row in rows if id(row) not in known]
-
-    @property
-    def unsure(self) -> int:
-        """How many rows noise alone leaves undecided although their ratio is above the tolerance.
-        The ratio of a range is so only where that of one of its rows is."""
-        most = 1 + self.tolerance
-        return sum(found.value > most for found in self._overlapping)
-
-    @property
-    def noisy(self) -> int:
-        """How many more rows have a ratio that says too little: see ratio.WIDEST."""
-        most = 1 + self.tolerance
-        found = (each for each in self._overlapping if each.value <= most)
-        return sum(each.is_wider(ratio.WIDEST) for each in found)
-
-    @property
-    def _overlapping(self) -> list[stats.Estimate]:
-        return [row.ratio for row in self.rows if row.ratio and row.reason == ratio.OVERLAP]
-
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {
@@ -255,10 +221,6 @@ class Comparison(Result, view="answers.compare.document"):
         return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "verdict", "reason"))
 
 
-def _are_on_cpus(*runs: LoadedRun) -> bool:
-    return all(row.device == "cpu" for run in runs for row in run.rows)
-
-
 def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
     """Compare B with A. Raises RecordsError where a run has two rows of one case.
 
@@ -267,13 +229,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     left_out: tuple[host.LeftOut, ...] = ()
-    runs = turns.find_facts(a.run, b.run)
+    runs = turns.find_facts(a, b)
     if a.run and b.run and turns.are_in_turns(runs):
         left_out = host.find_left_out([a.run, b.run])
         a, b = (_without(run, left_out) for run in (a, b)) if left_out else (a, b)
-        runs = turns.find_facts(a.run, b.run)
-    if not (a.history or (a.run and b.run)) and _are_on_cpus(a, b):  # a table does not say when
-        runs = runs[0]._replace(is_apart=True), runs[1]._replace(is_apart=True)
+        runs = turns.find_facts(a, b)
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found, varied = find_mismatches(a, b)
     is_across, in_turns = environment.are_other_machines(a, b), turns.are_in_turns(runs)

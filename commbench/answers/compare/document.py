@@ -17,8 +17,8 @@ from commbench.analysis.load import distinct_names
 from commbench.analysis.row_names import LONGEST, format_range, name_rows, short_titles
 from commbench.answers.compare.causes import clearer, known_causes, launch_notes
 from commbench.answers.compare.comparison import COLUMNS, Comparison
-from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import OVERLAP, WIDEST, ComparedRow, hold_together
+from commbench.answers.compare.pooling import PooledRatio, by_size_text
+from commbench.answers.compare.ratio import APART, HOST, OVERLAP, WIDEST, ComparedRow, hold_together
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.numerics import bits_items
@@ -56,12 +56,11 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     found_in = run_notes.run_warnings(runs, lambda case: any(c.covers(case) for c in comparisons))
     warnings = run_notes.warnings_section(found_in)
     if len(comparisons) == 1:
-        (only,) = comparisons
-        blocks = [warnings, *_blocks(only)]
-        verdict = len(known_causes(only))
-        return doc.Document(titles[0], (), _answer(only), blocks, verdict=verdict)
+        (one,) = comparisons
+        blocks, verdict = [warnings, *_blocks(one)], len(known_causes(one))
+        return doc.Document(titles[0], (), _answer(one), blocks, verdict=verdict)
     sections = [
-        doc.Section(title, [doc.Items(_answer(each)), *_blocks(each)])
+        doc.Section(title, [doc.Items(_answer(each)), *_blocks(each, is_counted=False)])
         for title, each in zip(titles, comparisons, strict=True)
     ]
     parts = zip(names, map(_counts, comparisons), strict=True)
@@ -80,7 +79,7 @@ def _answer(found: Comparison) -> list[str]:
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
     waited = sum(pooled.waited > 0 for pooled in found.pooled)
-    if waited and not _says_waited(causes):
+    if waited and diagnostics.WAITED_SENTENCE not in "".join(causes):
         words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
     changed = [each for each in found.pooled if each.verdict in stats.CHANGED]
@@ -109,48 +108,53 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 
 def find_slower(comparisons: Sequence[Comparison]) -> tuple[int, str]:
     """The exit code of `compare --fail-if-slower`, and why it is not 0."""
-    slower = [row.a for each in comparisons for row in each.confirmed(stats.SLOWER)]
-    every = [row.a for each in comparisons for row in each.rows]
-    alone = sum(each.counts[stats.SLOWER] for each in comparisons)
+    rows = [row for each in comparisons for row in each.rows]
+    confirmed = [row for each in comparisons for row in each.confirmed(stats.SLOWER)]
+    slower, every = ([row.a for row in own] for own in (confirmed, rows))
+    alone = sum(row.verdict == stats.SLOWER for row in rows)
     if any(each.is_slower for each in comparisons):
         names = name_rows(slower, every, LONGEST)
         verb = "is" if len(slower) == 1 else "are"
         what = f"{format_count(len(slower), 'row')} ({names}) {verb}" if slower else "sizes are"
         for_all = ", with 95 % for all together" * (alone > len(slower) > 0)
         return GATE_FAILS, f"{what} slower than in {comparisons[0].a.name}{for_all}"
+    limit = 1 + comparisons[0].tolerance
+    by_host = (APART, HOST.format(stats.SLOWER))
+    judged = [(r, r.ratio) for r in rows if r.ratio and r.verdict != stats.NOT_COMPARED]
+    overlap = [own for row, own in judged if row.reason == OVERLAP]
+    unsure = sum(own.value > limit for own in overlap)
     found = {
-        "ranks waited for a core": sum(each.waited for each in comparisons),
-        "the host may be why calls took longer": sum(each.hidden for each in comparisons),
-        "slower, but not for all rows together,": alone,
-        "the ratio is above the tolerance, but not its whole interval,": sum(
-            each.unsure for each in comparisons
+        "ranks waited for a core": sum(bool(row.waited) for row in rows),
+        "the host may be why calls took longer": sum(
+            row.reason in by_host and own.value > 1 for row, own in judged
         ),
-        f"an interval of more than a factor of {WIDEST:g}": sum(each.noisy for each in comparisons),
+        "slower, but not for all rows together,": alone,
+        "the ratio is above the tolerance, but not its whole interval,": unsure,
+        f"an interval of more than a factor of {WIDEST:g}": sum(
+            own.value <= limit and own.is_wider(WIDEST) for own in overlap
+        ),
     }
-    why = [f"{what} in {format_count(rows, 'row')}" for what, rows in found.items() if rows]
-    rows = (row for each in comparisons for row in each.open_beyond)
-    if beyond := [row for row in rows if not (row.waited or cells.is_too_noisy(row.ratio))]:
+    why = [f"{what} in {format_count(number, 'row')}" for what, number in found.items() if number]
+    known = {id(row) for row in confirmed}
+    beyond = [r for r, own in judged if own.value > limit and not (r.waited or id(r) in known)]
+    if beyond := [row for row in beyond if not cells.is_too_noisy(row.ratio)]:
         most = max(beyond, key=attrgetter("ratio.value"))
         times = cells.times_text(most.ratio, "as long")
         why.append(f"the largest ratio: {name_rows([most.a], every, LONGEST)}, {times}")
     return (NO_VERDICT_REACHED, f"no verdict: {'; '.join(why)}") if why else (0, "")
 
 
-def _says_waited(causes: Sequence[str]) -> bool:
-    return any(diagnostics.WAITED_SENTENCE in cause for cause in causes)
-
-
 def pooled_sentences(found: Comparison, causes: Sequence[str]) -> list[tuple[str, str]]:
     """For each range of sizes its kind of case, and the pooled ratio with its verdict; the steps of
     a workload first, then ranges where B is slower or faster. `causes` are its known_causes."""
     a, b = distinct_names([found.a, found.b])
-    is_told = _says_waited(causes)
+    is_told = diagnostics.WAITED_SENTENCE in "".join(causes)
     label, across = _range_label(found), found.setting and f"{found.setting}, "
     return [
         (
             pooled.kind,
-            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}"
-            f"{pooled.verdict}{_why(pooled, is_told, found.tolerance)}.",
+            f"{label(pooled)}: {across}{cells.takes_text(pooled.ratio, b, a)}{pooled.verdict}"
+            f"{by_size_text([pooled])}{_why(pooled, is_told, found.tolerance)}.",
         )
         for pooled in _ordered_ranges(found)
     ]
@@ -182,16 +186,16 @@ def _why(pooled: PooledRatio, is_told: bool, tolerance: float) -> str:
 def _bounds(found: stats.Estimate) -> str:
     """How much slower or faster B is at most, by the interval; empty for one that is wider than
     WIDEST."""
-    low, high = found.ends
-    if not found.has_interval or high > WIDEST * low:
+    if not found.has_interval or found.is_wider(WIDEST):
         return ""
-    slower = f"{high:.2g} times as long" if high >= 2 else f"{_percent(high - 1)} slower"
-    parts = [slower] * (high > 1) + [f"{_percent(1 - low)} faster"] * (low < 1)
+
+    def percent(fraction: float) -> str:
+        return f"{max(1.0, round(100 * fraction, 1)):g} %"
+
+    low, high = map(float, cells.ratio_interval_text(found).split(" … "))  # as the table has them
+    slower = f"{high:g} times as long" if high >= 2 else f"{percent(high - 1)} slower"
+    parts = [slower] * (found.ends[1] > 1) + [f"{percent(1 - low)} faster"] * (found.ends[0] < 1)
     return f"; at most {' or '.join(parts)}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{max(1.0, round(100 * fraction, 1)):g} %"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -211,7 +215,8 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[doc.Block]:
+def _blocks(found: Comparison, is_counted: bool = True) -> list[doc.Block]:
+    """All but the answer; `is_counted`: with how many rows have each verdict."""
     a, b = distinct_names([found.a, found.b])
     ranges = _ordered_ranges(found)
     unsure = [p for p in found.pooled if p.verdict == stats.UNDECIDED and not p.waited]
@@ -224,8 +229,8 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             _range_label(found), tone=_tone, brief=ranges[:MOST_ROWS],
         ),
         doc.Text(
-            f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."
-            f"{_allowance(found)}"
+            f"{f'{_counts(found)}. ' * is_counted}Up to {found.tolerance * 100:g} % counts as the "
+            f"same.{_allowance(found)}"
         ),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
@@ -318,9 +323,8 @@ def _rows(found: Comparison) -> doc.Table:
         decided = [row for row in brief if row.verdict not in (stats.SAME, stats.UNDECIDED)]
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
-    title = "Rows: B/A is the time of B over that of A"
-    if found.are_in_turns:
-        title = "Rows: means over launches; B/A is the time of B over that of A"
+    means = "means over launches; " * found.are_in_turns
+    title = f"Rows: {means}B/A is the time of B over that of A"
     return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
@@ -375,9 +379,8 @@ def _remarks(found: Comparison) -> list[str]:
     told = (row for row in found.rows if row.reason not in ("", OVERLAP) and not row.waited)
     concerned: dict[str, list[Any]] = stats.collect((row.reason, row.a) for row in told)
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
-    every = [row.a for row in found.rows]
-    if found.only_a or found.only_b:
-        every = [*found.a.rows, *found.b.rows]
+    is_part = found.only_a or found.only_b
+    every = [*found.a.rows, *found.b.rows] if is_part else [row.a for row in found.rows]
     return [
         f"{why[0].upper()}{why[1:]} ({'all ' * (len(rows) == len(every))}"
         f"{format_count(len(rows), 'row')})"

@@ -94,15 +94,15 @@ def _picture(
         is_pooled = comparisons[0].a.history is None
         pooled = [each._replace(verdict="") for each in pooled if is_pooled]
     how = "Mean over launches of the" if comparisons[0].are_in_turns else "Median"
-    apart = any(each.others == 1 for each in pooled)
-    unsure = "Undecided: the interval crosses an edge of the grey band"
-    unsure += f"{', or twice its width does' * apart}, or ranks waited for a core"
+    crosses = "the interval crosses an edge of the grey band"
+    reasons = dict.fromkeys(p.reason or crosses for p in pooled if p.verdict == UNDECIDED)
+    unsaid = [f"Undecided: {why}" for why in reasons if not any(why in text for text in shown)]
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
         " ".join([*texts, *marked]),
         ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
-        [*shown, *[unsure] * any(p.verdict == UNDECIDED for p in pooled), f"{how} time of a call"],
+        [*shown, *unsaid, f"{how} time of a call"],
     )
 
 

@@ -1,37 +1,12 @@
-"""The pooled ratio of neighbouring sizes, by a meta-analysis of their log ratios.
+"""The pooled ratio of neighbouring sizes: a meta-analysis of their log ratios with random effects.
 
-The rows of a kind of case are cut into ranges of sizes where the ratio really changes. Within a
-range the rows are pooled with random effects. With y the log ratio of a row and v its variance,
-from its 95 % interval, w = 1/v, and all sums over the k rows:
-
-    m     = sum(w y) / sum(w)                         Q = sum(w (y - m)^2)
-    tau^2 = max(0, (Q - (k - 1)) / (sum(w) - sum(w^2) / sum(w)))
-    u     = 1 / (v + tau^2)                           pooled = sum(u y) / sum(u)
-    q     = max(1, sum(u (y - pooled)^2) / (k - 1))
-    se^2  = q / sum(u)                                interval = pooled +- t(k - 1) se
-
-tau^2: DerSimonian and Laird, Controlled Clinical Trials 7 (1986). The interval: Hartung and Knapp,
-Statistics in Medicine 20 (2001), with q at least 1: Roever, Knapp and Friede, BMC Medical Research
-Methodology 15 (2015). It grows where rows differ by more than their intervals explain.
-
-Rows of one run are not independent: what differs between its launches, and the host meanwhile,
-changes all of them. So the interval covers at least that of the launches: each side has, for each
-launch, one value, the mean of the log medians of its rows with the weights above, and
-statistics.launch_half_width of these values. It never reaches beyond the intervals of all rows.
-Then what differs between runs is added, as for a row (ratio.widen).
-
-A row is known better with its range than by itself (the empirical Bayes estimate; Raudenbush and
-Bryk, Journal of Educational Statistics 10, 1985). With B = tau^2 / (tau^2 + v) and I half the
-interval of the range:
-
-    row   = pooled + B (y - pooled)       interval = row +- sqrt(I^2 + (1.96)^2 B v)
-
-So where rows differ by no more than their intervals explain, each has the ratio of its range.
+docs/statistics.md has the formulas and their sources: "The ratio of a range", "A row with its
+range". The rows of a kind of case are cut into ranges of sizes where the ratio really changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, hypot, inf, log, sqrt
 from operator import mul, sub
 from statistics import geometric_mean
@@ -74,15 +49,16 @@ class PooledRatio(NamedTuple):
     """Empty where there is no ratio."""
     waited: int = 0
     """In how many of the rows ranks waited for a core too long: then it is undecided."""
-    others: int = 0
-    """Among how many ranges, or rows, it is undecided, although by itself it would not be; 1 where
-    it is so by itself, since its runs are apart."""
+    by_size: tuple[Estimate, ...] = ()
+    """The smallest and the largest ratio of its rows, where these differ by more than chance and
+    the tolerance; else empty."""
+    number: int = 1
+    """Among how many ranges, or rows where it is one, it is `slower` or `faster` with 95 % for all
+    of them together."""
     degrees: int = 0
     """Of freedom of the interval, by its first row."""
     host: HostEffect = NO_EFFECT
     """For which both ratios are widened."""
-    without_host: str = ""
-    """The verdict without that, where it is undecided for that alone."""
     times_as_wide: float = 1.0
     """See ComparedRow.times_as_wide."""
     tolerance: float = 0.0
@@ -101,7 +77,7 @@ class PooledRatio(NamedTuple):
         return row.kind == self.kind and self.low_bytes <= named_bytes(row.a) <= self.high_bytes
 
     def ratio_of(self, row: ComparedRow) -> Estimate | None:
-        """The ratio of one of its rows as far as the others tell it, too, by the formula above;
+        """The ratio of one of its rows as far as the others tell it, too (empirical Bayes);
         None where an interval is not known."""
         found, plain = _log_ratio(row), self.host.without(self.ratio)
         if not (found and plain and plain.has_interval and plain.ends[0]):
@@ -118,7 +94,8 @@ class PooledRatio(NamedTuple):
         that of the range. None where a run has only one launch, or that is not known, or 2 or
         more."""
         found = found or self.ratio
-        shown = _smallest_difference(self.host.without(found) or found)
+        low, high = (self.host.without(found) or found).ends
+        shown = sqrt(high / low) - 1 if found.has_interval and low and high < inf else 0.0
         launches = row.a.launches, row.b.launches
         if not (shown and row.runs and min(each or 0 for each in launches) > 1):
             return None
@@ -131,63 +108,68 @@ class PooledRatio(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it is undecided although the interval may decide; empty for others."""
-        which = "" if self.waited == self.rows else f" in {self.waited} of {self.rows} rows"
+        if self.verdict != stats.UNDECIDED:
+            return ""
         if self.waited:
+            which = f" in {self.waited} of {self.rows} rows" * (self.waited < self.rows)
             return f"{WAITED}{which}"
         if self.without_host:
             alone = cells.ratio_with_interval_text(self.host.without(self.ratio))
             return of_rows.HOST.format(f"{alone}: {self.without_host}")
-        if self.ratio.is_unknown and self.verdict == stats.UNDECIDED:
+        if self.ratio.is_unknown:
             return cells.TOO_NOISY_TO_COMPARE
-        if self.others == 1:
+        alone = stats.decide(self.ratio, self.tolerance)
+        if alone == stats.UNDECIDED:
+            return ""
+        if self._replace(number=1)._hold(self.ratio, alone) != alone:
             return of_rows.APART
-        which = f"{self.others} {'rows' if self.rows == 1 else 'ranges'} together"
-        return f"beyond the tolerance, but not for {which}" if self.others else ""
+        which = f"all {self.number} {'rows' if self.rows == 1 else 'ranges'} together"
+        return f"{alone} by itself, but not with 95 % for {which}"
 
-    def among(self, number: int, tolerance: float) -> PooledRatio:
-        """It as one of so many ranges (or rows, where it is one): `slower`, `faster`, and what the
-        5th percentiles say, only where that holds with 95 % for all of them together."""
+    @property
+    def without_host(self) -> str:
+        """The verdict without what the host may cause, where it is undecided for that alone."""
+        if self.waited or self.verdict != stats.decide(self.ratio, self.tolerance):
+            return ""
+        plain = self.host.without(self.ratio) or self.ratio
+        alone = self._replace(host=NO_EFFECT)._hold(plain, stats.decide(plain, self.tolerance))
+        return alone * (alone != stats.UNDECIDED == self.verdict)
 
-        def hold(
-            found: Estimate | None, verdict: str, host: HostEffect = self.host, of: int = number
-        ) -> str:
-            if not found or verdict not in stats.CHANGED:
-                return verdict
-            wide = stats.hold_together(found, of, self.degrees, self.times_as_wide)
-            found = host.widen(wide)
-            return stats.UNDECIDED if stats.decide(found, tolerance) != verdict else verdict
+    def held(self, found: Estimate, times_as_wide: float) -> Estimate:
+        """A ratio with the interval that holds for all of `number` together."""
+        return self.host.hold(found, self.number, self.degrees, times_as_wide)
 
-        plain, calm = map(self.host.without, (self.ratio, self.undisturbed))
-        verdict = hold(plain, self.verdict)
-        is_apart = hold(plain, self.verdict, of=1) != self.verdict
-        others = 0 if verdict == self.verdict else 1 if is_apart else number
-        alone = hold(plain, stats.decide(plain, tolerance), NO_EFFECT)
-        is_hidden = verdict == stats.UNDECIDED != alone and not (others or self.waited)
-        return self._replace(
-            verdict=verdict, undisturbed_verdict=hold(calm, self.undisturbed_verdict),
-            others=others, without_host=alone * is_hidden,
-        )  # fmt: skip
+    def _hold(self, found: Estimate | None, verdict: str) -> str:
+        """A verdict on one of its ratios; UNDECIDED in place of `slower` and `faster` where that
+        does not hold for all of `number` together."""
+        if not found or verdict not in stats.CHANGED:
+            return verdict
+        holds = stats.decide(self.held(found, self.times_as_wide), self.tolerance) == verdict
+        return verdict if holds else stats.UNDECIDED
+
+    def among(self, number: int) -> PooledRatio:
+        """It as one of so many ranges (or rows, where it is one)."""
+        own = self._replace(number=number)
+        calm = own._hold(self.undisturbed, self.undisturbed_verdict)
+        return own._replace(verdict=own._hold(self.ratio, self.verdict), undisturbed_verdict=calm)
 
     @property
     def smallest_difference(self) -> float | None:
-        """By which part B must differ from A for a verdict, about: the tolerance, and half of the
-        interval that decides; 0.09 for 9 %. None: not known."""
-        if (shown := _smallest_difference(self.ratio)) is None:
+        """By which part B must differ from A to be `slower` or `faster`, if the interval that
+        decides stays as wide on the side of 1; 0.09 for 9 %. None: not known, or ranks waited."""
+        found = self.held(self.ratio, self.times_as_wide)
+        low, high = found.ends
+        if self.waited or not found.has_interval or not low or high == inf:
             return None
-        return float((1 + shown) ** self.times_as_wide * (1 + self.tolerance)) - 1
+        width = found.value / low if found.value > 1 else high / found.value
+        return width * (1 + self.tolerance) - 1
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
         return fields_of(
-            self, "smallest_difference", "reason",
-            without=("others", "degrees", "host", "times_as_wide", "tolerance", "between"),
+            self, "without_host", "smallest_difference", "reason",
+            without=("number", "degrees", "host", "times_as_wide", "tolerance", "between"),
         )  # fmt: skip
-
-
-def _smallest_difference(found: Estimate) -> float | None:
-    low, high = found.ends
-    is_known = found.has_interval and low and high < inf
-    return sqrt(high / low) - 1 if is_known else None
 
 
 class _LogRatio(NamedTuple):
@@ -290,9 +272,28 @@ def _pool(rows: Sequence[ComparedRow], tolerance: float) -> PooledRatio:
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdict,
         undisturbed, of_undisturbed if undisturbed else "", waited,
+        () if waited else _by_size(known, between, tolerance),
         degrees=rows[0].degrees, host=host, times_as_wide=rows[0].times_as_wide,
         tolerance=tolerance, between=between,
     )  # fmt: skip
+
+
+def _by_size(found: Sequence[_LogRatio], between: float, tolerance: float) -> tuple[Estimate, ...]:
+    """The smallest and the largest ratio of rows that differ by more than the tolerance, and than
+    chance (Cochran's Q, 5 %; by `between`, which is random_effects' tau^2)."""
+    ratios = sorted(each.row.ratio for each in found if each.row.ratio)
+    weights = [1 / each.variance for each in found]
+    heterogeneity = between * (sum(weights) - sum(map(mul, weights, weights)) / sum(weights or [1]))
+    limit = statistics.chi_square_limit(len(found) - 1) - (len(found) - 1) if found[1:] else inf
+    if heterogeneity <= limit or ratios[-1].value <= (1 + tolerance) * ratios[0].value:
+        return ()
+    return ratios[0], ratios[-1]
+
+
+def by_size_text(found: Iterable[PooledRatio]) -> str:
+    """`, 2.7 to 3.3 times by size`; empty where the rows of these ranges may be alike."""
+    ends = [end for each in found for end in each.by_size]
+    return f", {cells.ratios_text(ends)} times by size" if ends else ""
 
 
 def _pool_logs(
@@ -324,7 +325,7 @@ def random_effects(
     values: Sequence[float], variances: Sequence[float]
 ) -> tuple[list[float], float, float, float]:
     """The weights (their sum is 1), the pooled value, half its 95 % interval, and tau^2, of two or
-    more values with their variances, by the formulas above."""
+    more values with their variances."""
 
     def pool(between: float) -> tuple[list[float], float, float, float]:
         """The weights, their sum, the weighted mean, and the sum of squares about it."""

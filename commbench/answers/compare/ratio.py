@@ -73,6 +73,12 @@ class HostEffect(NamedTuple):
         """The ratio with the interval that it had before it was widened."""
         return HostEffect(1 / self.least, 1 / self.most).widen(found)
 
+    def hold(self, found: Estimate, number: int, degrees: int, times_as_wide: float) -> Estimate:
+        """The ratio as stats.hold_together makes it; what the host may cause grows with nothing."""
+        plain = self.without(found) or found
+        wide = stats.hold_together(plain, number, degrees, times_as_wide)
+        return self.widen(wide) or wide
+
 
 NO_EFFECT = HostEffect()
 
@@ -365,7 +371,4 @@ def widen(
 def hold_together(row: ComparedRow, number: int) -> Estimate | None:
     """The ratio of one of so many rows, with the interval that holds with 95 % for all of them: a
     false alarm is then as rare as that of a single row. It is `times_as_wide`."""
-    if row.ratio is None:
-        return None
-    found = row.host.without(row.ratio) or row.ratio
-    return row.host.widen(stats.hold_together(found, number, row.degrees, row.times_as_wide))
+    return row.ratio and row.host.hold(row.ratio, number, row.degrees, row.times_as_wide)

@@ -9,6 +9,7 @@ from operator import itemgetter, sub
 from typing import NamedTuple, TypeAlias
 
 from commbench.analysis import statistics
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.rows import samples_by_launch
 from commbench.results.schema import IN_SWEEP, Run
 
@@ -39,12 +40,14 @@ def are_in_turns(runs: Sequence[RunFacts] | None) -> bool:
 
 
 TwoRuns: TypeAlias = tuple[RunFacts, RunFacts]
-_latest: deque[tuple[Run | None, Run | None, TwoRuns]] = deque(maxlen=8)
+Side: TypeAlias = LoadedRun | Run | None
+_latest: deque[tuple[Run, Run, TwoRuns]] = deque(maxlen=8)
 """The latest pairs of runs, and their facts: the settings of a sweep are compared kind by kind."""
 
 
-def find_facts(a: Run | None, b: Run | None) -> TwoRuns:
+def find_facts(first: Side, second: Side) -> TwoRuns:
     """Those of two runs; where they are not known, of runs that were measured one after another."""
+    a, b = (each.run if isinstance(each, LoadedRun) else each for each in (first, second))
     if known := next((facts for x, y, facts in _latest if x is a and y is b), None):
         return known
     logs = [
@@ -54,17 +57,24 @@ def find_facts(a: Run | None, b: Run | None) -> TwoRuns:
     turns = _count_turns(a.starts, b.starts) if a and b and a.starts and b.starts else (1, 1)
     spreads = (statistics.spread_of(own.values()) for own in logs)
     launches = (len(run.starts) if run else 0 for run in (a, b))
-    first, second = map(RunFacts, turns, spreads, launches)
-    if are_in_turns((first, second)):
+    of_a, of_b = map(RunFacts, turns, spreads, launches)
+    if are_in_turns((of_a, of_b)):
         ratios = (subtract(logs[1].get(key, ()), own) for key, own in logs[0].items())
         spread = statistics.spread_of(ratios)
-        first, second = first._replace(spread=spread), second._replace(spread=spread)
-    elif a and b and min(turns) < SURE_TURNS:
-        headers = a.header, b.header
-        is_apart = all(h.plan.device == "cpu" and h.launcher != IN_SWEEP for h in headers)
-        first, second = first._replace(is_apart=is_apart), second._replace(is_apart=is_apart)
-    _latest.append((a, b, (first, second)))
-    return first, second
+        of_a, of_b = of_a._replace(spread=spread), of_b._replace(spread=spread)
+    elif min(turns) < SURE_TURNS and _is_on_cpus(first, a) and _is_on_cpus(second, b):
+        is_apart = not (a and b) or IN_SWEEP not in (a.header.launcher, b.header.launcher)
+        of_a, of_b = of_a._replace(is_apart=is_apart), of_b._replace(is_apart=is_apart)
+    if a and b:
+        _latest.append((a, b, (of_a, of_b)))
+    return of_a, of_b
+
+
+def _is_on_cpus(side: Side, run: Run | None) -> bool:
+    """Whether a run is known to have been measured on CPUs; a history is no run."""
+    if run or not isinstance(side, LoadedRun):
+        return bool(run and run.header.plan.device == "cpu")
+    return not side.history and all(row.device == "cpu" for row in side.rows)
 
 
 def subtract(b: Sequence[float], a: Sequence[float]) -> list[float]:

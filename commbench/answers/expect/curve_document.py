@@ -10,7 +10,7 @@ from commbench.analysis.environment import fabric_of
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import curves
-from commbench.output.text import join_words, span
+from commbench.output.text import join_words
 from commbench.plan.links import find_gpu
 from commbench.stats import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
@@ -66,7 +66,7 @@ def answer(found: curves.OnCurves) -> str:
         ratios = [row.ratio.value for row in found.too_fast if row.ratio]
         return (
             f"{name} is faster than sound {whose}: {len(ratios)} of {len(found.rows)} rows take "
-            f"{span(cells.ratio_text, ratios)} times as long; look for a mistake, such as a wrong "
+            f"{cells.ratios_text(ratios)} times as long; look for a mistake, such as a wrong "
             "unit."
         )
     verdicts = [row.verdict for row in found.rows]

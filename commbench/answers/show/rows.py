@@ -23,7 +23,7 @@ from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
-from commbench.stats import Estimate, collect, known, ratio
+from commbench.stats import Estimate, collect, ratio
 from commbench.units import format_about, format_bytes, format_count, format_share, format_sizes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -99,8 +99,7 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("count", lambda row: row.case.dtype and row.case.count, cells.NUMBER, 1),
         Column("time", time_of, cells.TIME),
         Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
-        Column("p5", lambda row: row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high),
-               cells.TIME, 6),
+        Column("p5", lambda row: row.time and row.time.p5, cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: row.at_time(row.algbw), cells.BANDWIDTH, 3),

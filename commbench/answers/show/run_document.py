@@ -216,8 +216,7 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Ta
         yield run_table.summary_table(kinds)
     brief = [row for kind in kinds for row in kind.rows]
     notes = run_table.kind_notes(kinds, every)
-    if within := _within(shown.run):
-        notes.append(f"Intervals are of launches{within}: another run may differ more.")
+    notes += within_note(shown.run, "launches")
     if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:
         brief = []
         notes.append(f"`commbench show {run_notes.typed_name(shown.run)}` prints every row.")
@@ -238,6 +237,12 @@ def describe_run(run: Run) -> str:
     of_pairs = ["lower quartile of a pair's batches, by its sender"] * has_matrix(plan)
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summarise(*of_pairs)
     return f"{run.header.describe_ranks()}; {how}{launches}"
+
+
+def within_note(run: Run, word: str) -> list[str]:
+    """In how much time its launches were made, which `word` names, and what follows from that."""
+    within = _within(run)
+    return [f"Intervals are of {word}{within}: another run may differ more."] * bool(within)
 
 
 def _within(run: Run) -> str:

@@ -13,19 +13,15 @@ from commbench.analysis.clearer import FEW_LAUNCHES
 from commbench.answers.compare.causes import MOST_LAUNCHES
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show import run_notes
+from commbench.answers.show.run_document import within_note
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.ranges import judge_point
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
-from commbench.answers.sweep.sentences import (
-    answers,
-    before_all,
-    bits_sentences,
-    short_kinds,
-)
+from commbench.answers.sweep.sentences import answers, before_all, bits_sentences, short_kinds
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.text import list_some
-from commbench.stats import SLOWER, UNDECIDED, Estimate, collect
+from commbench.stats import SLOWER, UNDECIDED, collect
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -43,9 +39,6 @@ MOST_SENTENCES = 6
 """Sentences of the answer; of more, a summary."""
 ENOUGH_ROUNDS = 3
 _BEST = (ranking.FASTEST, ranking.SHORTEST, "")
-_FEW = (
-    f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
-)
 
 
 def document(result: SweepResult) -> Document:
@@ -63,13 +56,15 @@ def document(result: SweepResult) -> Document:
         Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
+    runs = (each.run for each in result.settings if each.run)
+    within = [note for run in runs for note in within_note(run, "rounds") if result.compared]
     blocks = [
         run_notes.warnings_section(_warnings(result)),
         Items(items),
         Items(bits_sentences(result)),
         Pictures(lambda: _pictures(result)),
         *(_times(result, points) for points in (steps, others) if points),
-        Items([*_by_chance(result), *_clearer(result)]),
+        Items([*_by_chance(result), *within[:1], *_clearer(result)]),
         _ranges(result),
         *([_ranking(result)] if len(result.pooled) >= len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
@@ -97,12 +92,13 @@ def _clearer(result: SweepResult) -> Iterator[str]:
     """Whether there are few rounds, and what decides between settings that are not told apart."""
     rounds = result.sweep.rounds
     if result.compared and rounds < ENOUGH_ROUNDS:
-        yield _FEW
+        more = "another round may differ by more than these intervals"
+        yield f"Use --rounds {ENOUGH_ROUNDS} or more: {more}."
     noisy = [each for each in result.pooled if each.pooled.verdict == UNDECIDED]
     is_open = any(not each.pooled.waited for each in noisy)
     if is_open and rounds < MOST_LAUNCHES and not result.missing_rounds:
-        more = min(MOST_LAUNCHES, max(FEW_LAUNCHES, 2 * rounds))
-        command = f"commbench sweep --resume {quote(str(result.path))} --rounds {more}"
+        number = min(MOST_LAUNCHES, max(FEW_LAUNCHES, 2 * rounds))
+        command = f"commbench sweep --resume {quote(str(result.path))} --rounds {number}"
         yield f"For a clearer answer add rounds: `{command}`."
 
 
@@ -139,15 +135,20 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         for point in points
         for setting, row in zip(result.sweep.settings, point.rows, strict=True)
     ]
-    has_waited = any(row and (row.waited or row.waited_rounds) for *_, row in rows)
+    is_shown = any(row and (row.waited or row.waited_rounds) for *_, row in rows)
+
+    def waited(row: Any) -> float | None:
+        """For how much of the time its ranks waited for a core, where any did so too long."""
+        return row[2].row.queued_share if row[2] and is_shown else None
+
     columns = (
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
-        Column("time", lambda row: row[2] and _without_interval(row[2].estimate), cells.TIME),
+        Column("time", lambda row: row[2] and row[2].estimate and row[2].time.value, cells.TIME),
         Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _verdict(row[2]), cells.TEXT, 8),
-        Column("waited\nfor a core", lambda row: _waited(row[2], has_waited), cells.SHARE, 9),
+        Column("waited\nfor a core", waited, cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
@@ -156,16 +157,6 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
             brief = [row for row in brief if row[2] and row[2].verdict in verdicts]
     title = "Times (geometric mean over rounds); ratio: to the shortest of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
-
-
-def _without_interval(time: Estimate | None) -> Estimate | None:
-    """A time that is written with three digits, since the ratio beside it is known better."""
-    return time and Estimate(time.value)
-
-
-def _waited(row: ranking.SettingTime | None, is_shown: bool) -> float | None:
-    """For how much of the time its ranks waited for a core, where any did so too long."""
-    return row.row.queued_share if row and is_shown else None
 
 
 def _verdict(row: ranking.SettingTime | None) -> str:
@@ -243,18 +234,15 @@ def _warnings(result: SweepResult) -> list[tuple[str, run_notes.RowsWarning]]:
     return [("", warning) for warning in found]
 
 
-def _has_other_cases(result: SweepResult) -> bool:
-    """Whether settings differ in what makes a case: then their runs have no row in common."""
-    return bool(ranking.varied_fields(result.sweep.settings, [row.case for row in result.rows]))
-
-
 def _lines_to_paste(result: SweepResult) -> Iterator[Block]:
     """What measures the missing runs, and what exports the fastest settings."""
     resume = f"commbench sweep --resume {quote(str(result.path))}"
+    # Where settings differ in what makes a case, their runs have no row in common.
+    varied = ranking.varied_fields(result.sweep.settings, [row.case for row in result.rows])
     if missing := result.missing_rounds:
         runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
         yield Code(f"{runs}. This measures them:", resume)
-    elif len(result.settings) == 2 and result.compared and not _has_other_cases(result):
+    elif len(result.settings) == 2 and result.compared and not varied:
         old, new = (quote(str(result.path / each.setting.slug)) for each in result.settings)
         lines = f"commbench compare {old} {new}\ncommbench check {new} --against {old}"
         yield Code("These compare both settings row by row, without and with a limit:", lines)

@@ -57,9 +57,7 @@ def sweep_pictures(result: SweepResult) -> list[Picture]:
     """
     points = sorted(result.compared, key=lambda point: point.size_bytes)
     kinds = collect((p.case.operation if p.case.step else p.kind, p) for p in points)
-    return [
-        picture for kind, points in kinds.items() for picture in _pictures(result, kind, points)
-    ]
+    return [each for kind, own in kinds.items() for each in _pictures(result, kind, own)]
 
 
 def _pictures(
@@ -106,15 +104,11 @@ def _pictures(
     elif not has_curves:
         kept, best = spread_evenly(points, MOST_COLUMNS), ranking.rank_settings(points)[:MOST_ROWS]
         drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
-        is_part = len(drawn) < len(settings)
-        note = f"The best {len(drawn)} of {len(settings)} settings." if is_part else ""
+        note = f"The best {len(drawn)} of {len(settings)} settings."
+        note *= len(drawn) < len(settings)
         names = [[result.names[setting] for setting in drawn], [*map(_label, kept)]]
-        times = {
-            (drawn.index(each.setting), column): each
-            for column, point in enumerate(kept)
-            for each in point.by_time
-            if each.setting in drawn
-        }
+        every = ((column, each) for column, p in enumerate(kept) for each in p.by_time)
+        times = {(drawn.index(e.setting), n): e for n, e in every if e.setting in drawn}
         shown = [(reading.capitalize(), times)]
     else:
         return

@@ -84,8 +84,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
             found += [PooledSetting(setting, first, each) for each in pooled]
     rows = sum(each.pooled.rows for each in found)
     return tuple(
-        e._replace(pooled=e.pooled.among(rows if e.pooled.rows == 1 else len(found), tolerance))
-        for e in found
+        e._replace(pooled=e.pooled.among(rows if e.pooled.rows == 1 else len(found))) for e in found
     )
 
 

@@ -7,9 +7,9 @@ from operator import attrgetter
 
 from commbench.analysis.diagnostics import WAITED, waited_answer
 from commbench.analysis.row_names import format_range, short_titles
-from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.causes import of_most, waited_at
 from commbench.answers.compare.host import left_out_text
+from commbench.answers.compare.pooling import by_size_text
 from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.ranges import SizeRange, pool_settings
@@ -46,12 +46,8 @@ def before_all(result: SweepResult) -> list[str]:
     """That rounds are missing of settings that did not fail; that ranks waited for a core."""
     done = [each.rounds for each in result.settings if not each.failure] or [result.sweep.rounds]
     partial = f"This is partial: {span(str, done)} of {format_count(result.sweep.rounds, 'round')}."
-    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(rows_of(result))]
-
-
-def rows_of(result: SweepResult) -> list[ResultRow]:
-    """The rows of all settings."""
-    return [row for each in result.settings for row in each.rows]
+    rows = [row for each in result.settings for row in each.rows]
+    return [*[partial] * (min(done) < result.sweep.rounds), *waited_answer(rows)]
 
 
 def _rounds_that_waited(result: SweepResult) -> list[str]:
@@ -148,7 +144,8 @@ def _finding(result: SweepResult, ranges: Sequence[SizeRange], is_only: bool) ->
         a, b = (result.names[each] for each in (widest.against, widest.setting))
         if cells.is_too_noisy(widest.pooled.ratio):
             return f"{UNDECIDED}, {cells.TOO_NOISY_TO_COMPARE} (shortest: {a})"
-        return f"{b} takes {write(widest.pooled.ratio)} times as long as {a}, {UNDECIDED}"
+        times = f"{write(widest.pooled.ratio)} times as long as {a}"
+        return f"{b} takes {times}{by_size_text([widest.pooled])}, {UNDECIDED}"
     for some in filter(None, (slower[:1], slower[1:])):
         if own := [each.pooled for each in pooled if each.setting in some]:
             who = result.names[some[0]] if len(some) == 1 else "the others"
@@ -157,7 +154,7 @@ def _finding(result: SweepResult, ranges: Sequence[SizeRange], is_only: bool) ->
             if len(some) == 1 < len(own) <= MOST_NAMED:
                 at = [f"{write(e.ratio)} times at {format_range(*e[1:3])}" for e in own]
                 times = join_words(at).replace(" times", f" times{end}", 1)
-            text += f", {who}{verb} {times}"
+            text += f", {who}{verb} {times}{by_size_text(own)}"
     return text
 
 

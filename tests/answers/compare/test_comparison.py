@@ -23,7 +23,7 @@ from commbench.answers.compare.comparison import (
     require_two_runs,
     row_kind,
 )
-from commbench.answers.compare.pooling import PooledRatio, random_effects
+from commbench.answers.compare.pooling import PooledRatio, by_size_text, random_effects
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, why_not_compared
 from commbench.answers.compare.turns import RunFacts
 from commbench.errors import RecordsError, UsageError
@@ -430,6 +430,40 @@ def test_a_range_ends_where_the_ratio_really_changes(
         if pooled.rows == 1:  # one row alone keeps its ratio and interval
             (row,) = (row for row in found.rows if row.a.size_bytes == pooled.low_bytes)
             assert pooled.ratio == pytest.approx(row.ratio)
+
+
+def test_a_range_whose_rows_surely_differ_says_from_where_to_where_and_one_by_chance_does_not() -> (
+    None
+):
+    factors = (3.32, 3.2, 3.1, 3.0, 2.9, 2.8, 2.7, 2.68)
+    told = 0
+    for seed in range(20):
+        a, b = (same_setting(2 * seed + n, 8, own=0.02, common=0.05) for n in (0, 1))
+        samples = [m.batches for m in b.measurements]
+        slower = in_memory(
+            "slower",
+            [
+                [[factor * s for s in batch.samples_s] for batch in batches]
+                for factor, batches in zip(factors, samples, strict=True)
+            ],
+            launches=10,
+        )
+        (alike,), (pooled,) = (compare(a, each, tolerance=0.0).pooled for each in (b, slower))
+        assert not alike.by_size
+        told += bool(pooled.by_size)
+        assert by_size_text([pooled]).startswith(", 2.") == bool(pooled.by_size)
+    assert told >= 19
+
+
+def test_a_row_that_is_slower_by_itself_only_says_so_and_from_where_a_change_shows() -> None:
+    found = Estimate(1.8, 1.2, 2.7)
+    alone = PooledRatio("kind", 1, 1, 1, found, "slower", None, "", degrees=12, tolerance=0.05)
+    assert alone.reason == "" and alone.smallest_difference < 0.8
+    one = alone.among(11)
+    assert (one.verdict, one.reason) == (
+        "undecided", "slower by itself, but not with 95 % for all 11 rows together"
+    )  # fmt: skip
+    assert one.smallest_difference > 0.8
 
 
 def disturbed(seed: int, slow: float) -> Run:

@@ -14,7 +14,7 @@ from synthetic_replay import synthetic_replay
 from commbench.analysis.load import load, open_run
 from commbench.answers.compare.causes import known_causes
 from commbench.answers.compare.comparison import Comparison, compare
-from commbench.answers.compare.document import document, pooled_sentences
+from commbench.answers.compare.document import VIEW, Comparisons, document, pooled_sentences
 from commbench.answers.compare.plot import comparison_pictures
 from commbench.errors import UsageError
 from commbench.views.document import Table
@@ -50,6 +50,33 @@ def test_what_only_one_side_has_and_what_is_not_compared_is_named(tmp_path: Path
         "Only in A (2 rows): all_reduce 2K-4K.",
         "Only in B (5 rows): broadcast 1K-64K.",
     } <= {*texts}
+
+
+def test_a_table_without_a_journal_is_said_to_hide_its_host_first(tmp_path: Path) -> None:
+    for name in "ab":
+        synthetic_run(tmp_path / name, name)
+    found = compare(load(tmp_path / "a"), load(tmp_path / "b" / "results.csv"))
+    answer = document(found).answer
+    assert answer[0] == (
+        "b is a table without a journal: its host, versions and variables are not known."
+    )
+    assert repr(found) == f"<Comparison: b (B) compared with a (A)>\n{answer[1]}"
+
+
+def test_the_repr_is_two_lines_and_counts_what_it_leaves_out() -> None:
+    factors = (0.5, 1.0, 2.0, 4.0)
+    a = in_memory("a", [steady(1e-4)] * 4, SIZES[:4])
+    b = in_memory("b", [steady(1e-4 * factor) for factor in factors], SIZES[:4])
+    found = compare(a, b)
+    first, told = repr(found).split("\n")
+    assert first == "<Comparison: b (B) compared with a (A)>"
+    assert told == f"{' '.join(document(found).answer[1:3])} (and 2 more)"
+
+
+def test_of_several_comparisons_each_count_is_said_once() -> None:
+    found = comparisons(("ring", 1.2), ("tree", 0.5))
+    text = VIEW.write(Comparisons(found), "text")
+    assert text.count("in common") == 2
 
 
 def test_an_undecided_answer_has_advice_and_a_clear_one_has_none(tmp_path: Path) -> None:

@@ -235,7 +235,9 @@ def test_launches_that_began_within_one_second_make_no_turns() -> None:
         ((0.71, 0.0, inf), "an unknown number of", "too noisy"),
         ((53.0, 2.04, 1432.0), "over 2.04", "over 2.04"),
         ((0.02, 0.0001, 0.5), "under 0.5", "under 0.5"),
-        ((1.5, 0.15, 14.9), "1.5 (0.15 … 14.9)", "1.5"),
+        ((1.5, 0.15, 14.9), "1.5 (0.15 … 15)", "1.5"),
+        ((19.0, 0.97, 60.7), "19 (0.97 … 61)", "19"),
+        ((1.61, 1.04, 2.31), "1.6 (1.04 … 2.3)", "1.6"),
     ],
 )
 def test_an_interval_of_more_than_a_factor_of_100_says_nothing_or_one_side_of_1(
