@@ -312,15 +312,20 @@ class Judge:
         if check.outcome != FAIL or not (found := check.estimate):
             return check
         together, alone = (self._hold(row, found, number) for number in (self.number, 1))
-        if judge(together, rule.value, rule.limit.is_least) == FAIL:
+        if self._is_beyond(together):
             return check
         # All rows of a run are slower where its host is: a history of one time tells nothing of it.
         if own and check.is_beyond and own.verdict == SLOWER and not (row.level and row.why_apart):
             return check._replace(reason=WITH_RANGE, decided_by=own.ratio_of(row))
-        found, why = together, NOT_TOGETHER.format(self.number)
-        if judge(alone, rule.value, rule.limit.is_least) != FAIL:
-            found, why = alone, row.why_apart
-        return check._replace(outcome=UNDECIDED, reason=why, decided_by=found)
+        if not self._is_beyond(alone):
+            return check._replace(outcome=UNDECIDED, reason=row.why_apart, decided_by=alone)
+        why, apart = NOT_TOGETHER.format(self.number), rule.limit.needs_baseline and row.why_apart
+        if apart and self._is_beyond(row.host.hold(found, self.number, row.degrees, 1.0)):
+            why = apart
+        return check._replace(outcome=UNDECIDED, reason=why, decided_by=together)
+
+    def _is_beyond(self, found: Estimate) -> bool:
+        return judge(found, self.rule.value, self.rule.limit.is_least) == FAIL
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
