@@ -26,7 +26,7 @@ from commbench.output.text import short_repr
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
-from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate, judge
+from commbench.stats import FAIL, LIKELY, NOT_MEASURED, PASS, SLOWER, UNDECIDED, Estimate
 from commbench.units import format_count
 from commbench.views.formats import Result
 
@@ -79,8 +79,7 @@ class RowCheck(NamedTuple):
     @property
     def is_beyond(self) -> bool:
         """Whether its whole interval is beyond the limit."""
-        own, least = self.estimate, self.rule.limit.is_least
-        return own is not None and judge(own, self.rule.value, least) == FAIL
+        return self.estimate is not None and self.rule.judge(self.estimate) == FAIL
 
     @property
     def demand(self) -> str:
@@ -305,27 +304,24 @@ class Judge:
         may_pass = own and row.a.launches and row.b.launches and rule.undecided != FAIL
         if own and may_pass and check.reason in ("", WIDE) and check.excess <= 1:
             found = own.ratio_of(row)
-            if found and judge(found, rule.value, rule.limit.is_least) == PASS:
+            if found and rule.judge(found) == PASS:
                 return check._replace(outcome=PASS, reason=WITH_RANGE, decided_by=found)
         if check.outcome == UNDECIDED and not check.reason and check.excess <= 1:
             return check._replace(outcome=LIKELY)
         if check.outcome != FAIL or not (found := check.estimate):
             return check
         together, alone = (self._hold(row, found, number) for number in (self.number, 1))
-        if self._is_beyond(together):
+        if rule.judge(together) == FAIL:
             return check
         # All rows of a run are slower where its host is: a history of one time tells nothing of it.
         if own and check.is_beyond and own.verdict == SLOWER and not (row.level and row.why_apart):
             return check._replace(reason=WITH_RANGE, decided_by=own.ratio_of(row))
-        if not self._is_beyond(alone):
+        if rule.judge(alone) != FAIL:
             return check._replace(outcome=UNDECIDED, reason=row.why_apart, decided_by=alone)
         why, apart = NOT_TOGETHER.format(self.number), rule.limit.needs_baseline and row.why_apart
-        if apart and self._is_beyond(row.host.hold(found, self.number, row.degrees, 1.0)):
+        if apart and rule.judge(row.host.hold(found, self.number, row.degrees, 1.0)) == FAIL:
             why = apart
         return check._replace(outcome=UNDECIDED, reason=why, decided_by=together)
-
-    def _is_beyond(self, found: Estimate) -> bool:
-        return judge(found, self.rule.value, self.rule.limit.is_least) == FAIL
 
 
 def find_ranges(rule: Rule, comparison: Comparison | None) -> Sequence[PooledRatio]:
@@ -371,7 +367,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any, in_turns: b
     """The outcome of a row. One that is not checked, or is too unsure, may fail but does not pass.
     One with a baseline does neither where ranks of a side waited for a core; without one, it passes
     within the limit nevertheless, since noise only makes calls slower."""
-    outcome = judge(estimate, rule.value, rule.limit.is_least)
+    outcome = rule.judge(estimate)
     found = RowCheck(rule, row.case, outcome, estimate)
     doubt = ratio.why_undecided(baseline, row, in_turns) if baseline else ""
     if not baseline and outcome == FAIL and has_waited(row.queued_share):

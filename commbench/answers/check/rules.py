@@ -22,7 +22,7 @@ from commbench.output.text import list_some, seconds, short_repr
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.plan.links import parse_bandwidth
 from commbench.results.files import read_whole
-from commbench.stats import Estimate
+from commbench.stats import Estimate, judge
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
 
@@ -144,6 +144,10 @@ class Rule(NamedTuple):
     """Rows may pass although their results were not checked."""
     remarks: Sequence[str] | None = None
     """What is said of it, where they are not those of the hardware."""
+
+    def judge(self, found: Estimate) -> str:
+        """What stats.judge says of a figure that it limits."""
+        return judge(found, self.value, self.limit.is_least)
 
     def covers(self, row: Any) -> bool:
         """Whether the rule applies to a row of results."""
