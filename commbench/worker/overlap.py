@@ -24,6 +24,7 @@ from commbench.worker import buffers, call_forms
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.measure import Call, Timer, back_to_back, time_calls
+from commbench.worker.watchdog.rank_state import wait_until
 
 CALIBRATION_S = 50e-3
 """How long each measurement of a calibration lasts, within these numbers of iterations."""
@@ -81,9 +82,8 @@ class HostEnds:
         of the communication, 0 where that is unknown, and those that the computation took. Empty
         where there were none."""
         marks = self._marks[-calls:]
-        deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
-        while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
-            time.sleep(1e-3)
+        latest_s = LATEST_CALLBACK_S * self._has_futures
+        wait_until(lambda: all(mark[1] for mark in marks), latest_s, poll_s=1e-3)
         communicated = [ended and ended - began for began, ended, _, _ in marks]
         return communicated, [ended - began for _, _, began, ended in marks]
 

@@ -8,7 +8,6 @@ call that keeps what an earlier one left has wrong elements, and these say which
 from __future__ import annotations
 
 import inspect
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.worker import groups, verify
 from commbench.worker.device import Device
-from commbench.worker.watchdog.rank_state import CallError, make_failure
+from commbench.worker.watchdog.rank_state import CallError, make_failure, wait_until
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
@@ -213,14 +212,12 @@ class Witness:
     def _late_fault(self, found: verify.CheckResult) -> str:
         """Whether its output changes after it has returned."""
         wait_s = min(max(2 * found.seconds, LEAST_WAIT_S), MOST_WAIT_S)
-        deadline = time.monotonic() + (LATEST_S if found.wrong else wait_s)
-        while not (is_late := self._has_changed()) and time.monotonic() < deadline:
-            time.sleep(LEAST_WAIT_S)
-            self._device.synchronize()
+        is_late = wait_until(self._has_changed, LATEST_S if found.wrong else wait_s, LEAST_WAIT_S)
         how = " and did not order it on the current stream" if self._device.is_async else ""
         return f"returned before its work was done{how}: its output changed later" * is_late
 
     def _has_changed(self) -> bool:
+        self._device.synchronize()
         pairs = zip(self._windows, self._left, strict=True)
         bits = torch.uint8
         return not all(torch.equal(now.view(bits), left.view(bits)) for now, left in pairs)

@@ -77,7 +77,7 @@ def _run_launch(
         set_phase(comm.state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
-            comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
+            comm.on_rank_0(lambda: _require_unchanged(task.resumed_from, header))
         measure_cases(task, comm, header, group, lambda h: Recorder(task, h))
         set_phase(comm.state, rank_state.LEAVING)
 
@@ -262,7 +262,7 @@ def measure_on_group(
         lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
         run = decode_run(lines)._replace(path=path)
         if output:
-            comm.agree(None, lambda _: csv_file.write_run_folder(task.folder, run))
+            comm.on_rank_0(lambda: csv_file.write_run_folder(task.folder, run))
         return run
 
 

@@ -206,15 +206,15 @@ def test_a_message_replaces_a_record_and_is_returned_once(address: tuple[str, in
         for _ in range(3)
     ]
     one, two, after = map(heartbeats.StoreRecords, clients, "abb")
-    assert one.beat(b"{1}") == two.beat(b"{2}") == b""
-    assert one.read() == {"a": b"{1}", "b": b"{2}"}
+    assert one.beat(b"x1") == two.beat(b"x2") == b""
+    assert one.read() == {"a": b"x1", "b": b"x2"}
     assert one.claim(takes_over=False) and not two.claim(takes_over=False)
     one.send(b"!")
     assert two.read() == {"a": b"!", "b": b"!"}
-    assert (two.beat(b"{3}"), two.beat(b"{4}")) == (b"!", b"")
-    assert one.read() == {"a": b"!", "b": b"{4}"}
-    assert after.beat(b"{5}") == b""  # by the leader that follows
-    assert one.read()["b"] == b"{5}"
+    assert (two.beat(b"x3"), two.beat(b"x4")) == (b"!", b"")
+    assert one.read() == {"a": b"!", "b": b"x4"}
+    assert after.beat(b"x5") == b""  # by the leader that follows
+    assert one.read()["b"] == b"x5"
     assert two.claim(takes_over=True)  # from one that has not come to an end
     two.release()
     assert one.claim(takes_over=False)
