@@ -153,14 +153,9 @@ def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> s
 
 
 def choose_target(
-    capabilities: Capabilities,
-    backend: str | None,
-    device: str | None,
-    ranks_per_node: int | None,
-    *,
-    is_external: bool = False,
-    nodes: int = 1,
-) -> Target:
+    capabilities: Capabilities, backend: str | None, device: str | None,
+    ranks_per_node: int | None, *, is_external: bool = False, nodes: int = 1,
+) -> Target:  # fmt: skip
     """Fill in what was not requested. Raises UnavailableError for what this host does not have.
 
     `is_external`: another launcher has started the ranks, `ranks_per_node` of them on this host. It

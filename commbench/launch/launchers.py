@@ -79,11 +79,9 @@ def detect_rank_context(
 
 
 def _make_rank_context(
-    launcher: ExternalLauncher,
-    environment: Mapping[str, str],
-    address: str | None,
+    launcher: ExternalLauncher, environment: Mapping[str, str], address: str | None,
     port: int | None,
-) -> RankContext:
+) -> RankContext:  # fmt: skip
     rank = _parse_number(environment, launcher.rank)
     world_size = _parse_number(environment, launcher.world_size)
     if not 0 <= rank < world_size:

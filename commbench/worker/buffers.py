@@ -23,7 +23,7 @@ from commbench.plan.operation import IN_PLACE, BlockOrigin, BlockPosition, Opera
 from commbench.worker.call_forms import make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
-from commbench.worker.device import Memory
+from commbench.worker.device import Call, Memory
 from commbench.worker.groups import GroupView, NewGroups
 from commbench.worker.own_calls import BoundCall, bind, set_up
 
@@ -52,7 +52,7 @@ class Buffers(NamedTuple):
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
     symm_mem: Any
     """torch.ops.symm_mem."""
-    register: Callable[[], object]
+    register: Call
     """Allocates and registers as much memory as `send` has, of the same kind."""
     new_groups: NewGroups
     """Makes process groups of the same ranks, for a case whose calls use new ones."""
@@ -69,19 +69,19 @@ class Buffers(NamedTuple):
     are then those of the last one."""
     flat: Buffers | None = None
     """Those of the flat tensor that the tensors are copied into."""
-    copy_in: Callable[[], object] = lambda: None
+    copy_in: Call = lambda: None
     """Copies the send buffers of all tensors into the flat one."""
-    copy_out: Callable[[], object] = lambda: None
+    copy_out: Call = lambda: None
     """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
-    steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
+    steps: Steps = ()
     """The calls of a form that consists of other operations, with the buffers of each."""
     own: BoundCall | None = None
     """The user's own call with these buffers, where a case has one."""
     compressed: Compressed | None = None
     """What runs a compressed form."""
-    run_step: Callable[[], object] = lambda: None
+    run_step: Call = lambda: None
     """Makes the calls of the step that a case replays."""
-    replayed: tuple[tuple[Case, Buffers], ...] = ()
+    replayed: GroupBuffers = ()
     """Those calls, each with its own buffers."""
 
     @property
@@ -113,9 +113,11 @@ class Buffers(NamedTuple):
         return self.global_ranks[self.root]
 
 
-GroupBuffers: TypeAlias = list[tuple[Case, Buffers]]
+Steps: TypeAlias = tuple[tuple[Callable[..., Any], Buffers], ...]
+"""Calls of operations, each with its buffers."""
+GroupBuffers: TypeAlias = Sequence[tuple[Case, Buffers]]
 """A case as each of a rank's groups runs it, with its buffers; empty for a rank in none."""
-Pieces: TypeAlias = list[GroupBuffers]
+Pieces: TypeAlias = Sequence[GroupBuffers]
 """The buffers of each piece of memory that a case uses in turn."""
 
 
@@ -312,10 +314,10 @@ class Arena:
     def _of_step(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """What replays a step, with the buffers of each of its calls on this rank."""
         step = self._replayed(case)
-        parts = tuple(
+        parts = [
             (one.case, self._of_group(one.case, self._comm.views(one.case)[0], begin + one.begin))
             for one in step.calls
-        )
+        ]
         run_step = make_step(step, parts, self._comm.device)
         return self._buffers(case, view, begin)._replace(run_step=run_step, replayed=parts)
 

@@ -14,24 +14,25 @@ from commbench.plan import pairs, replay, workload
 from commbench.plan.case import Case
 from commbench.plan.operation import BlockPosition, Extent, Works
 from commbench.plan.operations import OPERATIONS
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 
 if TYPE_CHECKING:
-    from commbench.worker.buffers import Buffers
+    from commbench.worker.buffers import Buffers, GroupBuffers, Steps
+
+Start = Callable[[], Any]
+"""Starts a call, and returns what `wait()` is called on."""
 
 
-def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
+def make_call(case: Case, buffers: Buffers) -> Call:
     """The function that runs the operation of a case once, in the case's form."""
     operation, form = OPERATIONS[case.operation], case.call_form
-    if form.is_reference and operation.prepare:
-        prepared: Callable[[], object] = operation.prepare(dist, buffers)
-        return prepared
-    if form.is_reference:
-        return partial(operation.call, dist, buffers)
-    return partial(form.run, operation.call, dist, buffers)
+    if not form.is_reference:
+        return partial(form.run, operation.call, dist, buffers)
+    prepare: Callable[..., Call] | None = operation.prepare
+    return prepare(dist, buffers) if prepare else partial(operation.call, dist, buffers)
 
 
-def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
+def make_async_call(case: Case, buffers: Buffers) -> Start:
     """The function that starts the operation of a case once, in the case's form, and returns what
     `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
     another, and for a call that torch cannot start by itself."""
@@ -45,9 +46,7 @@ def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
     return partial(form.start, call, dist, buffers)
 
 
-def make_steps(
-    names: Sequence[str], buffers: Buffers
-) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
+def make_steps(names: Sequence[str], buffers: Buffers) -> Steps:
     """The calls of a composition. The first one has the case's send buffer. The others work in
     place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
     whole = buffers.receive
@@ -75,9 +74,7 @@ def make_steps(
     return tuple(steps)
 
 
-def make_copies(
-    case: Case, parts: Sequence[Buffers], flat: Buffers
-) -> tuple[Callable[[], object], Callable[[], object]]:
+def make_copies(case: Case, parts: Sequence[Buffers], flat: Buffers) -> tuple[Call, Call]:
     """The functions that copy several tensors into a flat one, and back: each block of a tensor is
     a part of the same block of the flat one."""
     expected = OPERATIONS[case.operation].expected
@@ -96,15 +93,13 @@ def make_copies(
     return _copies(into), _copies(out)
 
 
-def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], object]:
+def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Call:
     """Copies to each target from its source: on a GPU with few kernels."""
     targets, sources = [to for to, _ in pairs], [source for _, source in pairs]
     return partial(torch._foreach_copy_, targets, sources) if pairs else lambda: None
 
 
-def make_step(
-    step: replay.ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
-) -> Callable[[], None]:
+def make_step(step: replay.ReplayedStep, parts: GroupBuffers, device: Device) -> Call:
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
     both = zip(step.calls, begins, strict=True)
@@ -127,9 +122,7 @@ def make_step(
     return run
 
 
-def _begin(
-    calls: Sequence[replay.ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
-) -> Callable[[], Any] | None:
+def _begin(calls: Sequence[replay.ReplayedCall], index: int, parts: GroupBuffers) -> Start | None:
     """What begins a call, or a batch of messages, and returns what `wait()` is called on, or None
     where nothing is left to wait for; None for one that an earlier one begins."""
     one = calls[index]
@@ -147,7 +140,7 @@ def _begin(
     return make_async_call(case, buffers)
 
 
-def _finish(call: Callable[[], object]) -> None:
+def _finish(call: Call) -> None:
     """Make a call that ends before it returns."""
     call()
 

@@ -8,7 +8,6 @@ powerSGD_hook, without error feedback and warm start: a call is then a function 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from torch.distributed.algorithms._quantization import quantization
 from commbench.plan.compression import SCALED, exchanges, factors, padded, part_bytes
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS, all_gather
+from commbench.worker.device import Call
 
 if TYPE_CHECKING:
     from commbench.plan.case import Case
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 ALIGNMENT = 256
 _SEED = 1
 """Of the factor with which PowerSGD begins, the same on every rank."""
-Step = Callable[[], object]
 
 
 class Space:
@@ -52,8 +51,8 @@ class Compressed(NamedTuple):
     """A compressed call: the work of the rank itself, and between any two parts of it an exchange
     with others."""
 
-    local: tuple[Step, ...]
-    remote: tuple[Step, ...]
+    local: tuple[Call, ...]
+    remote: tuple[Call, ...]
 
     def run(self) -> None:
         """Make the call."""

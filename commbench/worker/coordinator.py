@@ -20,9 +20,10 @@ from commbench.worker import measure, numerics, overlap, sampling, verify
 from commbench.worker.buffers import Arena, Pieces
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Call
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
-from commbench.worker.measure import Call, LocalSamples, Timer
+from commbench.worker.measure import LocalSamples, Timer
 from commbench.worker.own_calls import Witness, blaming
 from commbench.worker.reduction import HostSpeedProbe, reduce_batch, slowest_durations_s
 from commbench.worker.sampling import Command

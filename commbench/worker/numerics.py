@@ -25,6 +25,8 @@ from commbench.results.records import Numerics
 from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Call
+from commbench.worker.measure import Timer
 
 CHUNK = 1 << 14
 MOST_CHUNKS = 256
@@ -181,9 +183,8 @@ def take_sample(case: Case, buffers: Buffers) -> str:
 
 
 def measure_case(
-    case: Case, parts: GroupBuffers, call: measure.Call, comm: Communicator, timer: measure.Timer,
-    source: Source,
-) -> Numerics:  # fmt: skip
+    case: Case, parts: GroupBuffers, call: Call, comm: Communicator, timer: Timer, source: Source
+) -> Numerics:
     """What the numbers of a case are; all ranks take part, and the record is that of all on rank 0.
     `parts` are the buffers of this rank's groups, which `call` uses."""
     device, seen = comm.device, []
@@ -199,7 +200,7 @@ def measure_case(
     alike = [p for p in parts if not (p[1].own and hasattr(p[1].own.entry, "reference"))]
     found = [compare(*part, _of_group(source, part[1])) for part in alike]
     sample = next(filter(None, (take_sample(*part) for part in parts)), "")
-    codec: list[measure.Call] = [b.compressed.compute for _, b in parts if b.compressed]
+    codec: list[Call] = [b.compressed.compute for _, b in parts if b.compressed]
     is_compressed = case.call_form.compression is not None
     times = _time_codec(codec, comm, timer) if is_compressed else ()
     return _combine(case, found, seen, sample, comm, source)._replace(codec_s=times)
@@ -235,9 +236,7 @@ def _combine(
     )  # fmt: skip
 
 
-def _time_codec(
-    codec: list[measure.Call], comm: Communicator, timer: measure.Timer
-) -> tuple[float, ...]:
+def _time_codec(codec: list[Call], comm: Communicator, timer: Timer) -> tuple[float, ...]:
     """Seconds until all ranks have done the work of a compressed call, without communication, all
     at once; on rank 0. A rank without such work waits.
 
@@ -246,7 +245,7 @@ def _time_codec(
     """
     call = measure.back_to_back([*codec, timer.aligner])
 
-    def run(times: int, call: measure.Call = call) -> torch.Tensor:
+    def run(times: int, call: Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
         return measure.time_calls(timer, call, times, comm.state)

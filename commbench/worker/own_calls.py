@@ -25,7 +25,7 @@ from commbench.plan.case import Case
 from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.worker import groups, verify
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 from commbench.worker.watchdog.rank_state import CallError, make_failure, wait_until
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class BoundCall(NamedTuple):
 
     entry: Any
     """The user's object, set up for a case and a group of ranks."""
-    run: Callable[[], object]
+    run: Call
     """Makes the call."""
     start: Callable[[], Any]
     """Starts it, and returns what `wait()` is called on."""
@@ -109,7 +109,7 @@ def _side_stream(module: Any) -> Any:
     return module.Stream()
 
 
-def _start_beside(run: Callable[[], object], device: Device) -> SimpleNamespace:
+def _start_beside(run: Call, device: Device) -> SimpleNamespace:
     """Start a call that has no `start`: on a CPU in a thread, on a device in a stream of its own,
     after what the current stream has. `wait()` is called on what is returned."""
     if not device.is_async:

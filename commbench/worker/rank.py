@@ -218,8 +218,7 @@ def _exchange(
 
 
 def measure_on_group(
-    parse: Callable[[], tuple[Callable[[str, str, int], Plan], str, Path | None]],
-    group: Any = None,
+    parse: Callable[[], tuple[Callable[[str, str, int], Plan], str, Path | None]], group: Any = None
 ) -> Run:
     """Measure on an existing process group, from within the program that made it.
 

@@ -27,7 +27,7 @@ import torch
 from commbench.plan import dtypes, operation, operations
 from commbench.plan.case import Case
 from commbench.results.records import WrongElement
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
@@ -170,10 +170,12 @@ class CheckResult(NamedTuple):
 
 Parts: TypeAlias = "list[tuple[Buffers, VerificationData]]"
 """The buffers of each tensor of a case, and its data: each tensor has others."""
+Seeded: TypeAlias = "Sequence[tuple[Case, Buffers, int]]"
+"""The buffers of calls, each with its case and the offset of its data."""
 
 
 def verify(
-    case: Case, buffers: Buffers, seed_offset: int, call: Callable[[], object], device: Device,
+    case: Case, buffers: Buffers, seed_offset: int, call: Call, device: Device,
     witness: Witness | None = None,
 ) -> CheckResult:  # fmt: skip
     """Fill the buffers with new data, call the operation once, and compare the result; of a call of
@@ -324,13 +326,10 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
 
 
 def verify_together(
-    parts: Sequence[tuple[Case, Buffers, int]], calls: int, one_by_one: Callable[[], object],
-    together: Callable[[], object], device: Device,
-) -> CheckResult:  # fmt: skip
+    parts: Seeded, calls: int, one_by_one: Call, together: Call, device: Device
+) -> CheckResult:
     """Compare what so many calls leave that are queued together with what they leave one by one,
     each time with the same new data: sums in place grow with every call, and have no closed form.
-
-    `parts` has the buffers of these calls, each with its case and the offset of its data.
     """
     case, wrong, first = parts[0][0], 0, None
     rounding = calls * case.ranks * dtypes.DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
@@ -347,9 +346,7 @@ def verify_together(
     return CheckResult("", wrong, first)
 
 
-def _left_by(
-    call: Callable[[], object], parts: Sequence[tuple[Case, Buffers, int]], device: Device
-) -> list[tuple[int, int, torch.Tensor]]:
+def _left_by(call: Call, parts: Seeded, device: Device) -> list[tuple[int, int, torch.Tensor]]:
     """What a call leaves at the beginning of each block of the result: the rank, the number of the
     first element, and a copy."""
     filled = [(make_data(*part), part[1].flat) for part in parts]
