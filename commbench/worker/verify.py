@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 
 from commbench.plan import dtypes, operation, operations
@@ -287,33 +286,25 @@ def fill(buffer: torch.Tensor, row: torch.Tensor) -> None:
 def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[int, int]:
     """How many elements of `buffer` differ from the repeated `row`, and the index of the first.
 
-    NaN differs from everything. Memory: one chunk at a time.
+    NaN differs from everything. Memory: one chunk at a time, and the rows that it must be.
     """
     wrong, first, size = 0, -1, CHUNK_PERIODS * PERIOD
+    repeated = row.repeat(min(CHUNK_PERIODS, -(-buffer.numel() // PERIOD)))
     for start in range(0, buffer.numel(), size):
         chunk = buffer[start : start + size]
-        whole = chunk.numel() // PERIOD * PERIOD
-        for offset, part, expected in (
-            (0, chunk[:whole].view(-1, PERIOD), row),
-            (whole, chunk[whole:], row[: chunk.numel() - whole]),
-        ):
-            if not same_bits(part, expected):
-                unlike = differs(part, expected, tolerance)
-                count = int(torch.count_nonzero(unlike))
-                if count and first < 0:
-                    first = start + offset + int(unlike.reshape(-1).nonzero()[0])
-                wrong += count
+        expected = repeated[: len(chunk)]
+        if not same_bits(chunk, expected):
+            unlike = differs(chunk, expected, tolerance).nonzero()
+            if len(unlike) and first < 0:
+                first = start + int(unlike[0])
+            wrong += len(unlike)
     return wrong, first
 
 
 def same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether all bits are as expected: the usual case, found four times as fast."""
     bits = _INTEGERS[part.element_size()]
-    part, expected = part.view(bits), expected.view(bits)
-    if part.device.type != "cpu":
-        return bool(torch.equal(part, expected.expand_as(part)))
-    repeated = np.broadcast_to(expected.numpy(), tuple(part.shape))
-    return np.array_equal(part.numpy(), repeated)
+    return torch.equal(part.view(bits), expected.view(bits))
 
 
 def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
