@@ -59,11 +59,9 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise UnavailableError(
-            f"{plan.world_size} ranks need {needed} open files, but only {hard} are allowed",
-            "start fewer ranks (--nproc-per-node), or allow more open files: "
-            f"ulimit -n {max(needed, SUGGESTED_LIMIT)}",
-        )
+        why = f"{plan.world_size} ranks need {needed} open files, but only {hard} are allowed"
+        todo = "start fewer ranks (--nproc-per-node), or allow more open files: ulimit -n"
+        raise UnavailableError(why, f"{todo} {max(needed, SUGGESTED_LIMIT)}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 

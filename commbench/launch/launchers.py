@@ -71,10 +71,9 @@ def detect_rank_context(
                 return _make_rank_context(launcher, environment, master_addr, master_port)
     env = {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= environment.keys() and not master_addr
     if env and _parse_number(environment, "WORLD_SIZE") > 1:
-        raise UsageError(
-            "MASTER_ADDR, RANK and WORLD_SIZE are set, but LOCAL_RANK is not",
-            "start each rank with LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun does; or unset RANK",
-        )
+        why = "MASTER_ADDR, RANK and WORLD_SIZE are set, but LOCAL_RANK is not"
+        how = "start each rank with LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun does"
+        raise UsageError(why, f"{how}; or unset RANK")
     return None
 
 

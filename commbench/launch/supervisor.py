@@ -154,12 +154,10 @@ class RankSupervisor:
         self._missing.add(rank)
 
     def _end(self, rank: int, state: rank_state.RankState, silent_s: float) -> None:
-        error = RankError(
-            f"rank {rank} on {socket.gethostname()} {STOPPED}: no heartbeat for {silent_s:.0f} s, "
-            f"last seen {state.describe(self._plan.cases())}",
-            "the process or its host is stopped: check what happened there at that time"
-            + realtime_hint(self._plan.cpu_mode),
-        )
+        seen = f"no heartbeat for {silent_s:.0f} s, last seen {state.describe(self._plan.cases())}"
+        hint = "the process or its host is stopped: check what happened there at that time"
+        hint += realtime_hint(self._plan.cpu_mode)
+        error = RankError(f"rank {rank} on {socket.gethostname()} {STOPPED}: {seen}", hint)
         rank_state.record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)
 
@@ -266,11 +264,9 @@ class NodeExitProtocol:
                 self._heartbeats[node] = (heartbeats, now)
             elif heartbeats and now - since > silent_s and not lost:
                 host = store.get(f"{HOST}{node}").decode()
-                lost = RankError(
-                    f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
-                    "its launcher ended, or the network is down",
-                    rank_state.LOST_RANK_HINT,
-                )
+                why = f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
+                why += "its launcher ended, or the network is down"
+                lost = RankError(why, rank_state.LOST_RANK_HINT)
         self._lost_node = lost
         is_agent_waiting = now - self._agent_checked > self._delays.heartbeat_s
         if lost and is_agent_waiting:  # in the exit barrier, because all ranks here are done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from itertools import cycle, islice
 
 import torch
@@ -64,8 +65,7 @@ class CaseRunner:
 
     def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
         """Measure the cases. Rank 0 has the scheduler."""
-        probe = HostSpeedProbe() if scheduler else None
-        try:
+        with closing(HostSpeedProbe()) if scheduler else nullcontext() as probe:
             while True:
                 self._state[rank_state.STEP] += 1
                 set_phase(self._state, rank_state.WAITING)
@@ -82,9 +82,6 @@ class CaseRunner:
                     if isinstance(result, Batch):
                         result = result._replace(**host_speed)
                     scheduler.record(result)
-        finally:
-            if probe:
-                probe.close()
 
     def _run(self, command: Command, case: Case) -> Outcome:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
@@ -184,9 +181,9 @@ class CaseRunner:
             own = [[parts[number]] for parts in pieces]
             calls = self._iterations(case, own)
             for piece, (((part, buffers),), call) in enumerate(zip(own, calls, strict=True)):
-                earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
-                known = earlier if before else ()
-                witness = Witness(part, buffers, self._comm, known) if buffers.own else None
+                checked = {0, before - 1} if before else ()
+                earlier = [seed_offset(self._plan, case, n) + piece for n in checked]
+                witness = Witness(part, buffers, self._comm, earlier) if buffers.own else None
                 found = verify.verify(part, buffers, offset + piece, call, self._device, witness)
                 yield found._replace(first_call=before + 1)
 

@@ -104,9 +104,8 @@ def _refusals(
 
 def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:
     """The cases; those with a reason not to be measured, by their index, get it, and a status."""
-    marks: dict[int, dict[str, Any]]
-    marks = {index: {"status": status, "reason": why} for index, why in reasons.items() if why}
-    return tuple(case._replace(**marks.get(case.index, {})) for case in cases)
+    reasoned = ((case, reasons.get(case.index)) for case in cases)
+    return tuple(c._replace(status=status, reason=why) if why else c for c, why in reasoned)
 
 
 def _kind(case: Case) -> str:

@@ -212,11 +212,9 @@ def make_nccl_options(plan: Plan, timeout: timedelta | None = None) -> Any:
         is_of_group = backends.NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)
         if not hasattr(target, name):
-            raise UnavailableError(
-                f"torch {torch.__version__} has no NCCL option {name}",
-                "leave it out, or use a newer torch: which options it has depends on the NCCL "
-                "that it was built with",
-            )
+            hint = "leave it out, or use a newer torch: its options are those of the NCCL that it "
+            hint += "was built with"
+            raise UnavailableError(f"torch {torch.__version__} has no NCCL option {name}", hint)
         setattr(target, name, backends.read_value(name, value))
     if timeout is not None:
         options._timeout = timeout

@@ -304,7 +304,7 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
 def same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether all bits are as expected: the usual case, found four times as fast."""
     bits = _INTEGERS[part.element_size()]
-    return torch.equal(part.view(bits), expected.view(bits))
+    return bool(torch.equal(part.view(bits), expected.view(bits)))
 
 
 def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
