@@ -25,7 +25,7 @@ from statistics import stdev
 from typing import NamedTuple, TypeAlias
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
-from commbench.stats import Estimate, np, student_quantile
+from commbench.stats import Estimate, known, np, student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -73,10 +73,8 @@ class Summary(NamedTuple):
     p95: float | None = None
     p99: float | None = None
     maximum: float | None = None
-    p5: float | None = None
+    p5: Estimate | None = None
     """The time of undisturbed calls."""
-    p5_low: float | None = None
-    p5_high: float | None = None
 
     @property
     def estimate(self) -> Estimate:
@@ -174,18 +172,16 @@ def summarise(batches: Samples, launches: Samples = (), usual_spread: float = 0.
     found = _weigh(batches, launches)
     ordered = found.ordered
 
-    def known(fraction: float, enough: int = 0) -> float | None:
+    def quantile(fraction: float, enough: int) -> float | None:
         return found.quantile(fraction) if round(found.number) >= enough else None
 
-    p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
-    p5_low = p5_high = None
-    if p5 is not None:
-        p5_low, p5_high, _ = found.interval(UNDISTURBED, usual_spread)
     low, high, effect = found.interval(0.5, usual_spread)
+    ends = found.interval(UNDISTURBED, usual_spread)[:2]
     means = [sum(own) / len(own) for own in filter(len, launches or (ordered,))]
     return Summary(
         len(ordered), found.quantile(0.5), low, high, effect, ordered[0], sum(means) / len(means),
-        known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
+        quantile(0.95, ENOUGH_FOR_P95), quantile(0.99, ENOUGH_FOR_P99), ordered[-1],
+        known(quantile(UNDISTURBED, ENOUGH_FOR_P5), *ends),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from commbench.plan.dimensions import TIMING_MODES
 from commbench.plan.groups import TOGETHER
 from commbench.plan.links import Peak
 from commbench.results.schema import CUT_OFF, OK, WRONG
-from commbench.stats import Estimate, collect, known, ratio
+from commbench.stats import Estimate, collect, ratio
 from commbench.units import format_about, format_bytes, format_count, format_share, format_sizes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -99,8 +99,7 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("count", lambda row: row.case.dtype and row.case.count, cells.NUMBER, 1),
         Column("time", time_of, cells.TIME),
         Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
-        Column("p5", lambda row: row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high),
-               cells.TIME, 6),
+        Column("p5", lambda row: row.time and row.time.p5, cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: row.at_time(row.algbw), cells.BANDWIDTH, 3),
@@ -266,7 +265,7 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     rough = [FEW_CALLS] * any(0 < number < ENOUGH for number in few)
     rough += [ONE_CALL] * (1 in few)
     times = [row.time for row in rows if row.time]
-    rough += [BELOW_P5] * any(time.p5 and time.low and time.low < time.p5 for time in times)
+    rough += [BELOW_P5] * any(t.p5 and t.low and t.low < t.p5.value for t in times)
     every_line = [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
