@@ -21,7 +21,6 @@ from commbench.plan.operations import OPERATIONS, all_gather
 from commbench.worker.device import Call
 
 if TYPE_CHECKING:
-    from commbench.plan.case import Case
     from commbench.worker.buffers import Buffers
 
 ALIGNMENT = 256
@@ -226,10 +225,10 @@ def powersgd(_: Operation, buffers: Buffers, space: Space, columns: int) -> Comp
     return Compressed((encode, orthogonalise, decode), tuple(calls))
 
 
-def make_compressed(case: Case, buffers: Buffers, memory: torch.Tensor) -> Compressed:
-    """What runs a case in a compressed form on these buffers."""
-    how = case.call_form.compression
+def make_compressed(buffers: Buffers, memory: torch.Tensor) -> Compressed:
+    """What runs the case of these buffers in its compressed form."""
+    how = buffers.case.call_form.compression
     assert how is not None
-    operation = OPERATIONS[case.operation]
+    operation = OPERATIONS[buffers.case.operation]
     made: Compressed = how.make(sys.modules[__name__], operation, buffers, Space(memory))
     return made

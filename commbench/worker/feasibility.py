@@ -120,8 +120,8 @@ def _try_once(case: Case, comm: Communicator) -> str:
     try:
         arena = Arena(comm, (case,), is_trial=True)
         arena.register()
-        for own, buffers in arena.of_groups(case):
-            make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
+        for buffers in arena.of_groups(case):
+            make_iterations(comm.device, buffers.case, [make_call(buffers)], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         if not is_refusal(error):
@@ -225,8 +225,8 @@ def learn_selections(
                 set_phase(comm.state, rank_state.CHECKING, case.index, expected_s=expected_s)
                 if log:
                     log.read_more()  # of earlier calls
-                for own, buffers in arena.of_groups(case):
-                    comm.device.in_stream(make_call(own, buffers))()
+                for buffers in arena.of_groups(case):
+                    comm.device.in_stream(make_call(buffers))()
                 comm.device.synchronize()
                 if log and (entries := selection_entries(log.read_more())):
                     found[selection_key(case)] = entries

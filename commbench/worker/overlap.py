@@ -204,5 +204,5 @@ class Overlaps:
 
 def _make_start(parts: GroupBuffers) -> Start:
     """Starts the communication in each of a rank's groups; what is returned waits for all."""
-    starts = [make_async_call(*part) for part in parts]
+    starts = [make_async_call(part) for part in parts]
     return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])

@@ -142,12 +142,10 @@ class Witness:
     """Sees one checked call of a case on this rank. `earlier` are the offsets of the test data of
     some calls that were checked before."""
 
-    def __init__(
-        self, case: Case, buffers: Buffers, comm: Communicator, earlier: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, buffers: Buffers, comm: Communicator, earlier: Sequence[int] = ()) -> None:
         assert buffers.own is not None
         device = self._device = comm.device
-        self._case, self._buffers, self._rank, self._earlier = case, buffers, comm.rank, earlier
+        self._buffers, self._rank, self._earlier = buffers, comm.rank, earlier
         self._own = buffers.own
         self._stream = device.current_stream()
         output, size = buffers.receive, buffers.receive.element_size()
@@ -178,7 +176,7 @@ class Witness:
         what = self._stream_fault() or self._late_fault(found) or self._guard_fault()
         if not what and found.wrong:
             what = self._wrong_fault(found.wrong, parts)
-        fault = f"the call {self._case.call} on rank {self._rank} {what}" if what else ""
+        fault = f"the call {self._buffers.case.call} on rank {self._rank} {what}" if what else ""
         return found._replace(fault=fault)
 
     def _inspect(self, parts: verify.Parts) -> tuple[int, WrongElement | None]:
@@ -244,7 +242,7 @@ class Witness:
         if hasattr(self._own.entry, "reference"):
             return f"left {few}"
         for offset in self._earlier:
-            earlier = verify.make_data(self._case, self._buffers, offset)
+            earlier = verify.make_data(self._buffers, offset)
             if _share(parts, (row for *_, row, _ in verify.results(earlier))) > MOSTLY:
                 return f"left {few}, which are those of an earlier call: it keeps old results"
         if _share(parts, _rows_before(parts)) > MOSTLY:

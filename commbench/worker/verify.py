@@ -169,17 +169,16 @@ class CheckResult(NamedTuple):
 
 Parts: TypeAlias = "list[tuple[Buffers, VerificationData]]"
 """The buffers of each tensor of a case, and its data: each tensor has others."""
-Seeded: TypeAlias = "Sequence[tuple[Case, Buffers, int]]"
-"""The buffers of calls, each with its case and the offset of its data."""
+Seeded: TypeAlias = "Sequence[tuple[Buffers, int]]"
+"""The buffers of calls, each with the offset of its data."""
 
 
 def verify(
-    case: Case, buffers: Buffers, seed_offset: int, call: Call, device: Device,
-    witness: Witness | None = None,
-) -> CheckResult:  # fmt: skip
+    buffers: Buffers, seed_offset: int, call: Call, device: Device, witness: Witness | None = None
+) -> CheckResult:
     """Fill the buffers with new data, call the operation once, and compare the result; of a call of
     the user's own, a witness sees what else it does."""
-    parts = make_data(case, buffers, seed_offset)
+    parts = make_data(buffers, seed_offset)
     device.in_stream(lambda: poison(parts, buffers.flat))()
     device.in_stream(lambda: fill_all(parts))()
     device.synchronize()
@@ -206,17 +205,17 @@ def combine(results: Sequence[CheckResult]) -> CheckResult:
     )
 
 
-def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
+def fill_inputs(buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffers with the case's data, or those of all calls of a step."""
     for own in buffers.replayed:
-        fill_inputs(*own, seed_offset)
-    if case.dtype:
-        fill_all(make_data(case, buffers, seed_offset))
+        fill_inputs(own, seed_offset)
+    if buffers.case.dtype:
+        fill_all(make_data(buffers, seed_offset))
 
 
-def make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
+def make_data(buffers: Buffers, seed_offset: int) -> Parts:
     """The data of each tensor of a case."""
-    rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
+    case, rank, ranks, device = buffers.case, buffers.rank, buffers.ranks, buffers.send.device
     # What one group sends to another by mistake must be seen.
     seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
     return [
@@ -322,7 +321,7 @@ def verify_together(
     """Compare what so many calls leave that are queued together with what they leave one by one,
     each time with the same new data: sums in place grow with every call, and have no closed form.
     """
-    case, wrong, first = parts[0][0], 0, None
+    case, wrong, first = parts[0][0].case, 0, None
     rounding = calls * case.ranks * dtypes.DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
     expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
     for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
@@ -340,7 +339,7 @@ def verify_together(
 def _left_by(call: Call, parts: Seeded, device: Device) -> list[tuple[int, int, torch.Tensor]]:
     """What a call leaves at the beginning of each block of the result: the rank, the number of the
     first element, and a copy."""
-    filled = [(make_data(*part), part[1].flat) for part in parts]
+    filled = [(make_data(buffers, offset), buffers.flat) for buffers, offset in parts]
 
     def renew() -> None:
         for data, flat in filled:

@@ -82,7 +82,7 @@ def test_the_rank_that_holds_up_the_others_is_named_with_the_reason(
 def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
     heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
     found = hangs.diagnose_hang(heartbeats, 3)
-    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0)
+    error = hangs.make_hang_error(*found, heartbeats, replace(PLAN, timeout_s=20.0))
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
@@ -102,7 +102,7 @@ def test_where_a_rank_does_not_answer_its_realtime_mode_is_named(
 ) -> None:
     heartbeats = silenced({0: beat(12), 1: beat(12), 2: beat(11)}, *stopped)
     found = hangs.diagnose_hang(heartbeats, 3)
-    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0, cpu_mode)
+    error = hangs.make_hang_error(*found, heartbeats, replace(PLAN, cpu_mode=cpu_mode))
     assert error.hint.endswith("other threads: try --cpu-mode plain") == is_named
 
 
