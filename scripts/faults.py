@@ -434,8 +434,8 @@ def plant(spec: dict[str, Any]) -> None:
     wrap(
         verify,
         "verify",
-        lambda *given: strike_here("check", given[1].rank),
-        lambda *given: strike_here("checked", given[1].rank),
+        lambda *given: strike_here("check", given[0].rank),
+        lambda *given: strike_here("checked", given[0].rank),
     )
     wrap(communicator.Communicator, "reduce_max", lambda comm, _: strike_here("gather", comm.rank))
     if spec["phase"] == "start":

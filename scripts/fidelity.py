@@ -50,7 +50,7 @@ def main() -> None:
         communicator(plan, rank_context, watchdog) as comm,
     ):
         cases = plan.cases()
-        buffers = Arena(comm, cases).buffers(cases[0])
+        buffers = Arena(comm, cases).of_groups(cases[0])[0]
         buffers.receive.fill_(1)
         call = partial(OPERATIONS["all_reduce"].call, dist, buffers)
         timer, counters = Timer(comm), CpuCounters()

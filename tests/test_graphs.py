@@ -43,7 +43,7 @@ def case_and_buffers(operation: str, size: int) -> tuple[Case, Buffers]:
         world_size=2,
     )  # fmt: skip
     (case,) = plan.cases()
-    return case, Arena(Communicator(1, 2, Device()), (case,)).buffers(case)
+    return case, Arena(Communicator(1, 2, Device()), (case,)).of_groups(case)[0]
 
 
 class Module:
@@ -158,12 +158,12 @@ def test_graphs_that_use_memory_again_are_right(program: Commbench, buffers: str
 def test_calls_queued_together_may_round_otherwise_than_one_by_one(
     expected: list[float], found: list[float], wrong: int
 ) -> None:
-    case, buffers = case_and_buffers("all_reduce", 6)
+    _, buffers = case_and_buffers("all_reduce", 6)
 
     def leave(numbers: list[float]) -> Callable[[], object]:
         return lambda: buffers.receive.copy_(torch.tensor(numbers))
 
-    result = verify_together([(case, buffers, 0)], 8, leave(expected), leave(found), Device())
+    result = verify_together([(buffers, 0)], 8, leave(expected), leave(found), Device())
     assert result.wrong == wrong
     assert (result.first is None) == (wrong == 0)
 
@@ -176,6 +176,6 @@ def test_a_graph_that_does_nothing_finds_no_result_of_the_calls_before() -> None
         for rank, block in enumerate(buffers.receive_blocks or ()):
             fill(block, data.expected(BlockOrigin(0, rank)))
 
-    parts = [(case, buffers, 0)]
+    parts = [(buffers, 0)]
     assert verify_together(parts, 2, gather, gather, Device()).wrong == 0
     assert verify_together(parts, 2, gather, lambda: None, Device()).wrong == 32

@@ -237,8 +237,7 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
     assert ended.code == 3
     assert ended.err.splitlines()[-2:] == [
         f"error: port {port} cannot be opened on this host: Address already in use",
-        "hint: give each node its own --node-rank, or give all nodes another port: "
-        "--master-port PORT",
+        "hint: give each node its own --node-rank, or all nodes another --master-port PORT",
     ]
     assert not (tmp_path / "node0" / "run").exists()
 

@@ -64,21 +64,23 @@ def _of_time(name: str, field: str) -> Column:
     return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO)
 
 
-def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> list[Column]:
-    """A figure of the row's Overlap, and the ends of its interval."""
+def _of_estimate(name: str, find: Callable[[ResultRow], Any], unit: float = 1.0) -> list[Column]:
+    """A figure of the row that is an Estimate, and the ends of its interval."""
 
-    def find(row: ResultRow, part: str) -> float | None:
-        return getattr(row.overlap and getattr(row.overlap, field), part, None)
+    def part_of(row: ResultRow, part: str) -> float | None:
+        return getattr(find(row), part, None)
 
+    suffix = {1.0: "", MICRO: "_us", GB: "_GBps"}[unit]
     return [
-        Column(f"{name}{end}{suffix}", partial(find, part=part), unit=unit, is_signed=True)
+        Column(f"{name}{end}{suffix}", partial(part_of, part=part), unit=unit)
         for part, end in (("value", ""), ("low", "_ci_low"), ("high", "_ci_high"))
     ]
 
 
-def _interference(row: ResultRow, part: str) -> float | None:
-    """The interference of the slowest group, or an end of its interval."""
-    return getattr(row.group_interference.get(row.worst_group), part, None)
+def _of_overlap(name: str, field: str, unit: float = 1.0) -> list[Column]:
+    """A figure of the row's Overlap."""
+    found = _of_estimate(name, lambda row: getattr(row.overlap, field, None), unit)
+    return [column._replace(is_signed=True) for column in found]
 
 
 def known_nodes(header: RunHeader) -> int | None:
@@ -124,6 +126,11 @@ _DIMENSIONS = by_name(
         for d in DIMENSIONS
     )
 )
+_FORM_RATIO = _of_estimate("form_ratio", attrgetter("form_ratio"))
+_INTERFERENCE = _of_estimate(
+    "interference", lambda row: row.group_interference.get(row.worst_group)
+)
+"""Of the slowest group."""
 
 _LATER = ("step", "variant", "call")
 """Dimensions whose columns came after others."""
@@ -144,18 +151,14 @@ COLUMNS: dict[str, Column] = by_name(
     Column("count", lambda row: row.case.count, INTEGER),
     Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
     Column("stop_reason", lambda row: row.stop_reason, TEXT),
-    _of_time("time_us", "median"),
-    _of_time("time_ci_low_us", "low"),
-    _of_time("time_ci_high_us", "high"),
+    *_of_estimate("time", lambda row: row.time and row.time.estimate, MICRO),
     _of_time("time_min_us", "minimum"),
     _of_time("time_mean_us", "mean"),
     _of_time("time_p95_us", "p95"),
     _of_time("time_p99_us", "p99"),
     _of_time("time_max_us", "maximum"),
     Column("algbw_GBps", lambda row: row.algbw, unit=GB),
-    Column("busbw_GBps", lambda row: row.busbw, unit=GB),
-    Column("busbw_ci_low_GBps", lambda row: getattr(row.known_busbw, "low", None), unit=GB),
-    Column("busbw_ci_high_GBps", lambda row: getattr(row.known_busbw, "high", None), unit=GB),
+    *_of_estimate("busbw", attrgetter("known_busbw"), GB),
     Column("entry_skew_us", lambda row: row.interference.entry_skew_s, unit=MICRO),
     Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
     Column("wrong", lambda row: row.measurement.wrong, INTEGER),
@@ -173,21 +176,19 @@ COLUMNS: dict[str, Column] = by_name(
     Column("queued_share", lambda row: row.queued_share),
     Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
     Column("warnings", lambda row: " ".join(d.name for d in find_causes(row)), TEXT),
-    _of_time("time_p5_us", "p5"),
-    _of_time("time_p5_ci_low_us", "p5_low"),
-    _of_time("time_p5_ci_high_us", "p5_high"),
+    *_of_estimate("time_p5", lambda row: row.time and row.time.p5, MICRO),
     *(column for name, column in _DIMENSIONS.items() if name not in _LATER),
     Column("messages_per_s", lambda row: row.messages_per_s),
     Column("aggregate_GBps", lambda row: row.aggregate_bandwidth, unit=GB),
     Column("num_tensors", lambda row: row.case.num_tensors, INTEGER),
-    Column("form_ratio", lambda row: row.form_ratio and row.form_ratio.value),
+    _FORM_RATIO[0],
     Column("nccl_algorithm", lambda row: row.nccl_selection[0], TEXT),
     Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
     Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
     Column("group_size", lambda row: row.case.ranks, INTEGER),
     Column("groups", lambda row: len(row.header.plan.groups_of(row.case)), INTEGER),
     Column("worst_group", lambda row: row.worst_group, TEXT),
-    Column("interference", lambda row: _interference(row, "value")),
+    _INTERFERENCE[0],
     Column("sent_max_over_mean", lambda row: row.case.load and row.case.load.sent),
     Column("received_max_over_mean", lambda row: row.case.load and row.case.load.received),
     Column("worst_rank", lambda row: row.case.load and row.case.load.worst_rank, INTEGER),
@@ -197,20 +198,18 @@ COLUMNS: dict[str, Column] = by_name(
     *_of_overlap("computation_slowdown", "computation_slowdown"),
     *_of_overlap("communication_slowdown", "communication_slowdown"),
     *_of_overlap("overlap_gain", "gain"),
-    *_of_overlap("computation_at_once", "computation_s", "_us", MICRO),
-    *_of_overlap("communication_at_once", "communication_s", "_us", MICRO),
+    *_of_overlap("computation_at_once", "computation_s", MICRO),
+    *_of_overlap("communication_at_once", "communication_s", MICRO),
     Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden, is_signed=True),
     Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden, is_signed=True),
     Column("work", _work, TEXT),
     Column("group_bytes", lambda row: row.group_bytes, INTEGER),
-    Column("interference_ci_low", lambda row: _interference(row, "low")),
-    Column("interference_ci_high", lambda row: _interference(row, "high")),
+    *_INTERFERENCE[1:],
     *(_DIMENSIONS[name] for name in _LATER),
     Column("wire_bytes", _wire_bytes, INTEGER),
     *map(_of_errors, ("rms_relative_error", "max_abs_error", "max_ulp", "sqnr_db", "bias")),
     Column("same_bits", _same_bits, INTEGER),
-    Column("form_ratio_ci_low", lambda row: row.form_ratio and row.form_ratio.low),
-    Column("form_ratio_ci_high", lambda row: row.form_ratio and row.form_ratio.high),
+    *_FORM_RATIO[1:],
 )
 """New columns are appended. No column is renamed without a new schema."""
 

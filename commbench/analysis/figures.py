@@ -37,7 +37,7 @@ from itertools import chain
 from math import inf, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from commbench.analysis.statistics import Summary, summarise
+from commbench.analysis.statistics import Samples, Summary, summarise
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
@@ -105,9 +105,7 @@ def _clip(value: float) -> float:
     return max(0.0, min(1.0, value))
 
 
-def median_of(
-    samples: Sequence[Sequence[float]], batches: Sequence[Batch], usual_spread: float
-) -> Estimate | None:
+def median_of(samples: Samples, batches: Sequence[Batch], usual_spread: float) -> Estimate | None:
     """The median of samples that come in these batches, with its interval; None without samples.
     `usual_spread` is that of statistics.launch_half_width."""
     if not any(map(any, samples)):

@@ -22,10 +22,10 @@ from functools import cache
 from itertools import accumulate
 from math import ceil, comb, exp, floor, hypot, log, sqrt
 from statistics import stdev
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
-from commbench.stats import Estimate, np, student_quantile
+from commbench.stats import Estimate, known, np, student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -73,10 +73,8 @@ class Summary(NamedTuple):
     p95: float | None = None
     p99: float | None = None
     maximum: float | None = None
-    p5: float | None = None
+    p5: Estimate | None = None
     """The time of undisturbed calls."""
-    p5_low: float | None = None
-    p5_high: float | None = None
 
     @property
     def estimate(self) -> Estimate:
@@ -91,9 +89,15 @@ class Summary(NamedTuple):
         return (self.high - self.low) / (2 * self.median) if self.median else 0.0
 
 
-class _Samples(NamedTuple):
-    """Sorted samples; those of each launch have the same weight together."""
+Samples: TypeAlias = Sequence[Sequence[float]]
+"""Samples by batch or by launch."""
 
+
+class _Samples(NamedTuple):
+    """The samples of some batches, sorted; those of each launch have the same weight together."""
+
+    batches: Samples
+    launches: Samples
     ordered: Sequence[float]
     number: float
     """How many samples of equal weight would tell as much (Kish)."""
@@ -115,61 +119,80 @@ class _Samples(NamedTuple):
             return self.at(below)
         return (self.at(below) + self.at(below + 2 * _ROUNDING)) / 2
 
+    def interval(
+        self, fraction: float, usual_spread: float
+    ) -> tuple[float | None, float | None, float]:
+        """The 95 % interval of a quantile, and its design effect. It is widened to that of the
+        quantiles of several launches, around it and around their mean, and goes beyond the samples
+        only as far as launches that agree would need."""
+        ordered, quantile = self.ordered, self.quantile(fraction)
+        effect = design_effect(self.batches, quantile, fraction)
+        if quantile_ranks(len(ordered), fraction) is None:
+            return None, None, effect
+        ranks = quantile_ranks(round(self.number), fraction) or (0, self.number)
+        middle, factor = self.number * fraction + 0.5, sqrt(effect)
+        first, last = (middle + (rank - middle) * factor if effect > 1 else rank for rank in ranks)
+        low, high = self.at(floor(first)), self.at(ceil(last))
+        logs = launch_logs(self.launches, fraction)
+        if len(logs) < 2 and not (logs and usual_spread):
+            return low, high, effect
+        wide = exp(launch_half_width(logs, usual_spread))
+        least = exp(launch_half_width([0.0] * len(logs), usual_spread))
+        # The median of well-separated launches may be far from their mean; p5 is of the fastest.
+        fast, slow = sorted((quantile, exp(sum(logs) / len(logs))))
+        down = max(fast / wide, min(ordered[0], fast / least))
+        up = min(slow * wide, max(ordered[-1], slow * least))
+        return min(low, down), max(high, up), effect
 
-def _weigh(batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]]) -> _Samples:
+
+def _weigh(batches: Samples, launches: Samples) -> _Samples:
     """The samples of some batches, which are those of the launches, each sorted."""
     launches = [*filter(len, launches)]
     lengths = [*map(len, launches)]
     if len({*lengths}) < 2:
         ordered = launches[0] if len(launches) == 1 else in_order(batches)
-        return _Samples(ordered, len(ordered))
+        return _Samples(batches, launches, ordered, len(ordered))
     number = len(lengths) ** 2 / sum(1 / length for length in lengths)
     weights = [number / len(lengths) / length for length in lengths]
     if sum(lengths) < MANY:
         pairs = sorted((x, w) for own, w in zip(launches, weights, strict=True) for x in own)
-        return _Samples([x for x, _ in pairs], number, [*accumulate(w for _, w in pairs)])
+        reached = [*accumulate(w for _, w in pairs)]
+        return _Samples(batches, launches, [x for x, _ in pairs], number, reached)
     whole = np.concatenate([np.asarray(own) for own in launches])
     order = whole.argsort(kind="stable")
-    reached = np.repeat(weights, lengths)[order].cumsum()
-    return _Samples(whole[order].tolist(), number, reached.tolist())
+    reached = np.repeat(weights, lengths)[order].cumsum().tolist()
+    return _Samples(batches, launches, whole[order].tolist(), number, reached)
 
 
-def summarise(
-    batches: Sequence[Sequence[float]],
-    launches: Sequence[Sequence[float]] = (),
-    usual_spread: float = 0.0,
-) -> Summary:
+def summarise(batches: Samples, launches: Samples = (), usual_spread: float = 0.0) -> Summary:
     """The summary of at least one sample; samples come in batches, one sequence each.
 
     `launches` are the same samples by launch, sorted; `usual_spread` is that of launch_half_width.
     """
     found = _weigh(batches, launches)
     ordered = found.ordered
-    batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
 
-    def known(fraction: float, enough: int = 0) -> float | None:
+    def quantile(fraction: float, enough: int) -> float | None:
         return found.quantile(fraction) if round(found.number) >= enough else None
 
-    p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
-    p5_low = p5_high = None
-    if p5 is not None:
-        p5_low, p5_high, _ = _interval(batches, found, launches, UNDISTURBED, usual_spread)
-    low, high, effect = _interval(batches, found, launches, 0.5, usual_spread)
+    low, high, effect = found.interval(0.5, usual_spread)
+    ends = found.interval(UNDISTURBED, usual_spread)[:2]
     means = [sum(own) / len(own) for own in filter(len, launches or (ordered,))]
     return Summary(
         len(ordered), found.quantile(0.5), low, high, effect, ordered[0], sum(means) / len(means),
-        known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
+        quantile(0.95, ENOUGH_FOR_P95), quantile(0.99, ENOUGH_FOR_P99), ordered[-1],
+        known(quantile(UNDISTURBED, ENOUGH_FOR_P5), *ends),
     )  # fmt: skip
 
 
-def median_ci(batches: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+def median_ci(batches: Samples) -> tuple[float | None, float | None]:
     """The 95 % confidence interval of the median of samples of one launch that come in batches.
 
     Where batches agree, it is bounded by the order statistics of quantile_ranks. Where they differ
     by more than chance, these move apart by the root of the design effect, at most to the extremes
     (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
     """
-    return _interval(batches, _weigh(batches, ()), (), 0.5, 0.0)[:2]
+    return _weigh(batches, ()).interval(0.5, usual_spread=0.0)[:2]
 
 
 def launch_half_width(
@@ -255,47 +278,14 @@ def cover_launches(
     return Estimate(time.value, time.value / factor, time.value * factor)
 
 
-def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
+def launch_logs(launches: Samples, fraction: float = 0.5) -> list[float]:
     """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
     time above 0."""
-    quantiles = [_Samples(own, len(own)).quantile(fraction) for own in filter(len, launches)]
+    quantiles = [_weigh((), [own]).quantile(fraction) for own in filter(len, launches)]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
 
-def _interval(
-    batches: Sequence[Sequence[float]],
-    found: _Samples,
-    launches: Sequence[Sequence[float]],
-    fraction: float,
-    usual_spread: float,
-) -> tuple[float | None, float | None, float]:
-    """The 95 % interval of a quantile of samples, and its design effect. It is widened to that of
-    the quantiles of several launches, around it and around their mean, and goes beyond the samples
-    only as far as launches that agree would need."""
-    ordered, quantile = found.ordered, found.quantile(fraction)
-    effect = design_effect(batches, quantile, fraction)
-    if quantile_ranks(len(ordered), fraction) is None:
-        return None, None, effect
-    ranks = quantile_ranks(round(found.number), fraction) or (0, found.number)
-    middle, factor = found.number * fraction + 0.5, sqrt(effect)
-    first, last = (middle + (rank - middle) * factor if effect > 1 else rank for rank in ranks)
-    low, high = found.at(floor(first)), found.at(ceil(last))
-    logs = launch_logs(launches, fraction)
-    if len(logs) < 2 and not (logs and usual_spread):
-        return low, high, effect
-    wide, least = (
-        exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))
-    )
-    # The median of well-separated launches may be far from their mean, and p5 is of the fastest.
-    fast, slow = sorted((quantile, exp(sum(logs) / len(logs))))
-    down = max(fast / wide, min(ordered[0], fast / least))
-    up = min(slow * wide, max(ordered[-1], slow * least))
-    return min(low, down), max(high, up), effect
-
-
-def design_effect(
-    batches: Sequence[Sequence[float]], quantile: float, fraction: float = 0.5
-) -> float:
+def design_effect(batches: Samples, quantile: float, fraction: float = 0.5) -> float:
     """Kish's design effect of the share of samples below a quantile; `fraction` is 0.5 for the
     median.
 
@@ -318,9 +308,7 @@ def design_effect(
     return max(1.0, scatter / degrees * (student_quantile(Z, degrees) / Z) ** 2)
 
 
-def _count_below(
-    batches: Sequence[Sequence[float]], lengths: Sequence[int], limit: float
-) -> list[tuple[int, float]]:
+def _count_below(batches: Samples, lengths: Sequence[int], limit: float) -> list[tuple[int, float]]:
     """For each batch its length, and how many are below a limit; one that equals it counts half."""
     if sum(lengths) < MANY:
         ordered = [*map(sorted, batches)]
@@ -344,7 +332,7 @@ def median(ordered: Sequence[float]) -> float:
     return ordered[middle] if odd else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def medians(batches: Sequence[Sequence[float]]) -> list[float]:
+def medians(batches: Samples) -> list[float]:
     """The median of each batch that has samples."""
     lengths = lengths_of(batches)
     if sum(lengths) < MANY or len({*lengths}) > 1:

@@ -59,11 +59,9 @@ def raise_nofile_limit(plan: Plan, launched: int = 0, *, has_store: bool = False
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise UnavailableError(
-            f"{plan.world_size} ranks need {needed} open files, but only {hard} are allowed",
-            "start fewer ranks (--nproc-per-node), or allow more open files: "
-            f"ulimit -n {max(needed, SUGGESTED_LIMIT)}",
-        )
+        why = f"{plan.world_size} ranks need {needed} open files, but only {hard} are allowed"
+        todo = "start fewer ranks (--nproc-per-node), or allow more open files: ulimit -n"
+        raise UnavailableError(why, f"{todo} {max(needed, SUGGESTED_LIMIT)}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
@@ -153,14 +151,9 @@ def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> s
 
 
 def choose_target(
-    capabilities: Capabilities,
-    backend: str | None,
-    device: str | None,
-    ranks_per_node: int | None,
-    *,
-    is_external: bool = False,
-    nodes: int = 1,
-) -> Target:
+    capabilities: Capabilities, backend: str | None, device: str | None,
+    ranks_per_node: int | None, *, is_external: bool = False, nodes: int = 1,
+) -> Target:  # fmt: skip
     """Fill in what was not requested. Raises UnavailableError for what this host does not have.
 
     `is_external`: another launcher has started the ranks, `ranks_per_node` of them on this host. It

@@ -243,12 +243,9 @@ class _Running:
 
 
 def run_on_hosts(
-    runs: Sequence[HostRun],
-    starter: HostStarter,
-    variables: Mapping[str, str],
-    at_once: int,
+    runs: Sequence[HostRun], starter: HostStarter, variables: Mapping[str, str], at_once: int,
     until_s: float,
-) -> Generator[Outcome, None, None]:
+) -> Generator[Outcome, None, None]:  # fmt: skip
     """Run all of them, so many at once, and yield how each ended as soon as it has. At `until_s` of
     the monotonic clock all are stopped. Closing the iterator stops the rest."""
     waiting, running = [*runs], list[_Running]()

@@ -71,19 +71,16 @@ def detect_rank_context(
                 return _make_rank_context(launcher, environment, master_addr, master_port)
     env = {"MASTER_ADDR", "RANK", "WORLD_SIZE"} <= environment.keys() and not master_addr
     if env and _parse_number(environment, "WORLD_SIZE") > 1:
-        raise UsageError(
-            "MASTER_ADDR, RANK and WORLD_SIZE are set, but LOCAL_RANK is not",
-            "start each rank with LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun does; or unset RANK",
-        )
+        why = "MASTER_ADDR, RANK and WORLD_SIZE are set, but LOCAL_RANK is not"
+        how = "start each rank with LOCAL_RANK and LOCAL_WORLD_SIZE, as torchrun does"
+        raise UsageError(why, f"{how}; or unset RANK")
     return None
 
 
 def _make_rank_context(
-    launcher: ExternalLauncher,
-    environment: Mapping[str, str],
-    address: str | None,
+    launcher: ExternalLauncher, environment: Mapping[str, str], address: str | None,
     port: int | None,
-) -> RankContext:
+) -> RankContext:  # fmt: skip
     rank = _parse_number(environment, launcher.rank)
     world_size = _parse_number(environment, launcher.world_size)
     if not 0 <= rank < world_size:

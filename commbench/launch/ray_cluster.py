@@ -33,7 +33,7 @@ from commbench.launch.launchers import RAY, NodeConfig, describe_failure
 from commbench.launch.supervisor import KILLED_HINT
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.watchdog.rank_state import is_process_alive, read_delays
+from commbench.worker.watchdog.rank_state import is_process_alive, read_delays, wait_until
 
 POLL_S = 0.2
 ANSWER_S = 60.0
@@ -260,9 +260,7 @@ def _folder_of_rank_0(
 
 def _finish(pid: int, folder: Path, is_seen: bool) -> dict[str, bytes]:
     """Wait until rank 0 has ended. Returns the files of a folder that the driver does not see."""
-    deadline = time.monotonic() + ENDS_S
-    while is_process_alive(pid) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    wait_until(lambda: not is_process_alive(pid), ENDS_S, POLL_S)
     return {} if is_seen else _read_files(folder)
 
 

@@ -150,11 +150,9 @@ class TcpStoreRendezvous(SingleRendezvous):
         try:
             server = socket.create_server(("", self._port), family=family, dualstack_ipv6=dual)
         except OSError as error:
-            raise UnavailableError(
-                f"port {self._port} cannot be opened on this host: {_os_error_text(error)}",
-                "give each node its own --node-rank, or give all nodes another port: "
-                "--master-port PORT",
-            ) from None
+            why = f"port {self._port} cannot be opened on this host: {_os_error_text(error)}"
+            hint = "give each node its own --node-rank, or all nodes another --master-port PORT"
+            raise UnavailableError(why, hint) from None
         try:
             socket.create_connection((self._host, self._port), OWN_PORT_S).close()
         except OSError as error:
@@ -199,12 +197,10 @@ class TcpStoreRendezvous(SingleRendezvous):
         return PrefixStore(self._run_id, store)
 
     def _unreachable(self, why: str) -> UnavailableError:
-        return UnavailableError(
-            f"node {self._rank} cannot reach node 0 at {self._endpoint} within "
-            f"{self._timeout_s:g} s: {why}",
-            "start the same command with --node-rank 0 on that host; check --master-addr, "
-            "--master-port and the firewall",
-        )
+        what = f"node {self._rank} cannot reach node 0 at {self._endpoint}"
+        hint = "start the same command with --node-rank 0 on that host; check --master-addr, "
+        hint += "--master-port and the firewall"
+        return UnavailableError(f"{what} within {self._timeout_s:g} s: {why}", hint)
 
 
 def _os_error_text(error: OSError) -> str:

@@ -30,6 +30,7 @@ from commbench.plan.plan import Plan
 from commbench.results.run_folder import CALL_RAISED
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import STOPPED, realtime_hint
+from commbench.worker.watchdog.rank_state import POLL_S, wait_until
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
 CRASHED_HINT = "the lines above may show where; `commbench env` lists the versions in use"
@@ -64,7 +65,8 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
         return LaunchOutcome()
     if error := rank_state.read_error(scratch_dir):
         return LaunchOutcome(error)
-    recorded = rank_state.read_failures(scratch_dir)
+    written = rank_state.read_recorded(scratch_dir, rank_state.FAILURE)
+    recorded = {rank: rank_state.RankFailure(*values) for rank, values in written.items()}
     primary = [r for r in failures if r not in recorded or not recorded[r].is_secondary]
     lost_ranks = [failure.lost_ranks for failure in recorded.values() if failure.lost_ranks]
     if not primary and lost_ranks:
@@ -152,12 +154,10 @@ class RankSupervisor:
         self._missing.add(rank)
 
     def _end(self, rank: int, state: rank_state.RankState, silent_s: float) -> None:
-        error = RankError(
-            f"rank {rank} on {socket.gethostname()} {STOPPED}: no heartbeat for {silent_s:.0f} s, "
-            f"last seen {state.describe(self._plan.cases())}",
-            "the process or its host is stopped: check what happened there at that time"
-            + realtime_hint(self._plan.cpu_mode),
-        )
+        seen = f"no heartbeat for {silent_s:.0f} s, last seen {state.describe(self._plan.cases())}"
+        hint = "the process or its host is stopped: check what happened there at that time"
+        hint += realtime_hint(self._plan.cpu_mode)
+        error = RankError(f"rank {rank} on {socket.gethostname()} {STOPPED}: {seen}", hint)
         rank_state.record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)
 
@@ -165,7 +165,6 @@ class RankSupervisor:
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
 """`_TERMINAL_STATE_SYNC_ID` of torch.distributed.elastic.agent.server.api, the prefix of the keys
 of the barrier at which agents of several nodes wait for each other when their ranks are done."""
-POLL_S = 0.02
 CHECKS_PER_S = 500
 """How often all nodes together look whether a launch that ends has a root cause."""
 NODE_0_LOST = "the launcher of node 0 ended, or cannot be reached"
@@ -265,11 +264,9 @@ class NodeExitProtocol:
                 self._heartbeats[node] = (heartbeats, now)
             elif heartbeats and now - since > silent_s and not lost:
                 host = store.get(f"{HOST}{node}").decode()
-                lost = RankError(
-                    f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
-                    "its launcher ended, or the network is down",
-                    rank_state.LOST_RANK_HINT,
-                )
+                why = f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
+                why += "its launcher ended, or the network is down"
+                lost = RankError(why, rank_state.LOST_RANK_HINT)
         self._lost_node = lost
         is_agent_waiting = now - self._agent_checked > self._delays.heartbeat_s
         if lost and is_agent_waiting:  # in the exit barrier, because all ranks here are done
@@ -288,14 +285,15 @@ class NodeExitProtocol:
             release_exit_barrier(store, self._nodes)
         store.add(f"{ENDED}{self._node}", 1)
         if self._node == 0:
-            _wait_until(lambda: store.check([ENDS]) or self._have_all(store, ENDED), cause_s)
+            wait_until(lambda: store.check([ENDS]) or self._have_all(store, ENDED), cause_s)
             store.set(ENDS, "")
         else:
-            _wait_until(lambda: store.check([ENDS]), cause_s, self._nodes / CHECKS_PER_S)
+            poll_s = max(POLL_S, self._nodes / CHECKS_PER_S)
+            wait_until(lambda: store.check([ENDS]), cause_s, poll_s)
         self._root_cause = _read_root_cause(store) or self._root_cause
         store.add(f"{READ}{self._node}", 1)
         if self._node == 0:  # the store ends with it
-            _wait_until(lambda: self._have_all(store, READ), self._delays.node_store_s)
+            wait_until(lambda: self._have_all(store, READ), self._delays.node_store_s)
 
     def _count(self, store: Any, key: str) -> list[int]:
         """The counters of all nodes."""
@@ -330,9 +328,3 @@ def _read_root_cause(store: Any) -> CommbenchError | None:
     if not store.check([ROOT_CAUSE]):
         return None
     return from_wire(json.loads(store.get(ROOT_CAUSE)))
-
-
-def _wait_until(condition: Callable[[], object], limit_s: float, poll_s: float = POLL_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition() and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(max(poll_s, POLL_S), left))

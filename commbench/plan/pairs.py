@@ -244,7 +244,7 @@ def _window_and_reply(b: Any) -> _Steps:
     peer, reply = b.peer.rank, b.receive[:1] if b.peer.is_first else b.send[:1]
     messages = b.send if b.peer.is_first else b.receive
     return (
-        [Transfer(b.peer.is_first, messages, peer)] * b.window,
+        [Transfer(b.peer.is_first, messages, peer)] * (b.case.window or 1),
         [Transfer(not b.peer.is_first, reply, peer)],
     )
 
@@ -273,7 +273,7 @@ def _of_peer(at: BlockPosition) -> BlockOrigin | None:
 
 def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
     def prepare(dist: Any, b: Any) -> partial[None]:
-        made = (make_begin(dist, b.p2p_call, transfers, b) for transfers in steps(b) if transfers)
+        made = (make_begin(dist, b.case.p2p_call, own, b) for own in steps(b) if own)
         return partial(_do, [*made])
 
     def call(dist: Any, b: Any, async_op: bool = False) -> Any:

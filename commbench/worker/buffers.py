@@ -20,10 +20,11 @@ from commbench.plan import call_forms, dtypes, pairs, replay
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.plan.operation import IN_PLACE, BlockOrigin, BlockPosition, Operation, Peer
+from commbench.stats import collect
 from commbench.worker.call_forms import make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
-from commbench.worker.device import Memory
+from commbench.worker.device import Call, Memory
 from commbench.worker.groups import GroupView, NewGroups
 from commbench.worker.own_calls import BoundCall, bind, set_up
 
@@ -33,6 +34,8 @@ ALIGNMENT = PAGE
 class Buffers(NamedTuple):
     """The arguments of an operation's call; tensors are one-dimensional."""
 
+    case: Case
+    """The case as the rank's group runs it."""
     send: torch.Tensor
     receive: torch.Tensor
     send_blocks: list[torch.Tensor] | None
@@ -52,7 +55,7 @@ class Buffers(NamedTuple):
     """The index of the rank's accelerator, which a barrier wants; None on a CPU."""
     symm_mem: Any
     """torch.ops.symm_mem."""
-    register: Callable[[], object]
+    register: Call
     """Allocates and registers as much memory as `send` has, of the same kind."""
     new_groups: NewGroups
     """Makes process groups of the same ranks, for a case whose calls use new ones."""
@@ -60,29 +63,25 @@ class Buffers(NamedTuple):
     """The number of the group among those of its dimension: each has its own test data."""
     peer: Peer | None = None
     """The other rank of this rank's pair; None for a rank without one."""
-    p2p_call: str = ""
-    """The kind of call for point to point."""
-    window: int = 1
-    """Messages that are sent before the sender waits."""
     several: tuple[Buffers, ...] = ()
     """Those of each tensor, where S is cut into several with memory of their own; the other fields
     are then those of the last one."""
     flat: Buffers | None = None
     """Those of the flat tensor that the tensors are copied into."""
-    copy_in: Callable[[], object] = lambda: None
+    copy_in: Call = lambda: None
     """Copies the send buffers of all tensors into the flat one."""
-    copy_out: Callable[[], object] = lambda: None
+    copy_out: Call = lambda: None
     """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
-    steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
+    steps: Steps = ()
     """The calls of a form that consists of other operations, with the buffers of each."""
     own: BoundCall | None = None
     """The user's own call with these buffers, where a case has one."""
     compressed: Compressed | None = None
     """What runs a compressed form."""
-    run_step: Callable[[], object] = lambda: None
+    run_step: Call = lambda: None
     """Makes the calls of the step that a case replays."""
-    replayed: tuple[tuple[Case, Buffers], ...] = ()
-    """Those calls, each with its own buffers."""
+    replayed: GroupBuffers = ()
+    """The buffers of each of those calls."""
 
     @property
     def tensors(self) -> tuple[Buffers, ...]:
@@ -113,9 +112,11 @@ class Buffers(NamedTuple):
         return self.global_ranks[self.root]
 
 
-GroupBuffers: TypeAlias = list[tuple[Case, Buffers]]
-"""A case as each of a rank's groups runs it, with its buffers; empty for a rank in none."""
-Pieces: TypeAlias = list[GroupBuffers]
+Steps: TypeAlias = tuple[tuple[Callable[..., Any], Buffers], ...]
+"""Calls of operations, each with its buffers."""
+GroupBuffers: TypeAlias = Sequence[Buffers]
+"""The buffers of a case in each of a rank's groups; empty for a rank in none."""
+Pieces: TypeAlias = Sequence[GroupBuffers]
 """The buffers of each piece of memory that a case uses in turn."""
 
 
@@ -139,23 +140,19 @@ class Arena:
         self._space = torch.empty(0, dtype=torch.uint8)
         """The memory of compressed data, which all compressed calls share."""
         spaces = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
-        needed = {} if cases else {DEFAULT_MEMORY: 0}
-        groups: dict[str, dict[Any, None]] = {}
-        for case in cases:
-            size = case.pieces * sum(self._group_bytes(case))
-            needed[case.memory] = max(needed.get(case.memory, 0), size)
-            # All ranks come to the groups that they share in the same order.
-            of_kind = groups.setdefault(case.memory, {})
-            of_kind.update(dict.fromkeys(view.group for view in comm.views(case)))
-        for kind in needed:
+        kinds = collect((case.memory, case) for case in cases) or {DEFAULT_MEMORY: []}
+        needed = dict[str, int]()
+        for kind, own in kinds.items():
+            needed[kind] = max((c.pieces * sum(self._group_bytes(c)) for c in own), default=0)
             if ALLOCATORS[kind].is_symmetric and any(case.group for case in cases):
                 needed[kind] = int(comm.all_reduce_max(torch.tensor(needed[kind])))
         try:
-            for kind, size in needed.items():
-                own = list(groups.get(kind, ()))
+            for kind, own in kinds.items():
+                # All ranks come to the groups that they share in the same order.
+                groups = [*dict.fromkeys(view.group for c in own for view in comm.views(c))]
                 # A rank in none of the groups registers nothing.
-                used = kind if own else DEFAULT_MEMORY
-                self._memories[kind] = self._allocate(used, size + ALIGNMENT, own)
+                used = kind if groups else DEFAULT_MEMORY
+                self._memories[kind] = self._allocate(used, needed[kind] + ALIGNMENT, groups)
             if space := max(spaces, default=0):
                 size, device = space + SPACE_RESERVE, comm.device.torch_device
                 self._space = torch.empty(size, dtype=torch.uint8, device=device)
@@ -219,13 +216,7 @@ class Arena:
         sizes = self._group_bytes(case)
         starts = accumulate(sizes, initial=piece * sum(sizes))
         views = zip(self._comm.views(case), starts, strict=False)
-        owns = ((self._in_group(case, view), view, start) for view, start in views)
-        return [(own, self._of_group(own, view, start)) for own, view, start in owns]
-
-    def buffers(self, case: Case, piece: int = 0) -> Buffers:
-        """The buffers of a case in one piece of memory, on a rank that is in one of its groups."""
-        ((_, buffers),) = self.of_groups(case, piece)
-        return buffers
+        return [self._of_group(self._in_group(case, view), view, start) for view, start in views]
 
     def _in_group(self, case: Case, view: GroupView) -> Case:
         own = case.in_group(len(view.ranks))
@@ -253,13 +244,14 @@ class Arena:
             return self._several(case, view, begin)
         buffers, steps = self._buffers(case, view, begin), case.call_form.steps
         if case.call:
-            return buffers._replace(own=self._bind(case, view, begin, buffers))
+            return buffers._replace(own=self._bind(buffers, view, begin))
         if case.call_form.compression:
-            return buffers._replace(compressed=make_compressed(case, buffers, self._space))
+            return buffers._replace(compressed=make_compressed(buffers, self._space))
         return buffers._replace(steps=make_steps(steps, buffers)) if steps else buffers
 
-    def _bind(self, case: Case, view: GroupView, begin: int, buffers: Buffers) -> BoundCall:
-        """The user's own call of a case with these buffers, in the memory from byte `begin`."""
+    def _bind(self, buffers: Buffers, view: GroupView, begin: int) -> BoundCall:
+        """The user's own call with these buffers, in the memory from byte `begin`."""
+        case = buffers.case
         key = case.index, view.number
         if key not in self._own:
             self._own[key] = set_up(case, view, self._comm.device)
@@ -282,6 +274,7 @@ class Arena:
         spans = self._spans(case, rank, alignment)
         send, receive = (self._view(case, begin + start, size) for start, size in spans)
         return Buffers(
+            case=case,
             send=send,
             receive=receive,
             send_blocks=_blocks(send, send_counts),
@@ -301,8 +294,6 @@ class Arena:
                 case.group, NewGroups(view.group, self._comm.all_groups(case), self._comm.device)
             ),
             peer=pairs.find_peer(case.pairs, rank, ranks),
-            p2p_call=case.p2p_call,
-            window=case.window or 1,
         )
 
     def _replayed(self, case: Case) -> replay.ReplayedStep:
@@ -312,10 +303,9 @@ class Arena:
     def _of_step(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """What replays a step, with the buffers of each of its calls on this rank."""
         step = self._replayed(case)
-        parts = tuple(
-            (one.case, self._of_group(one.case, self._comm.views(one.case)[0], begin + one.begin))
-            for one in step.calls
-        )
+        views = [self._comm.views(one.case)[0] for one in step.calls]
+        placed = zip(step.calls, views, strict=True)
+        parts = [self._of_group(one.case, own, begin + one.begin) for one, own in placed]
         run_step = make_step(step, parts, self._comm.device)
         return self._buffers(case, view, begin)._replace(run_step=run_step, replayed=parts)
 
@@ -327,12 +317,12 @@ class Arena:
             parts.append(self._buffers(part, view, end, TENSOR_ALIGNMENT))
             kept = part.kept_bytes(_layout_rank(case, view.rank))
             end += sum(_align(bytes_, TENSOR_ALIGNMENT) for bytes_ in kept)
-        buffers = parts[-1]._replace(several=tuple(parts))
+        buffers = parts[-1]._replace(case=case, several=tuple(parts))
         if not case.call_form.has_flat:
             return buffers
         whole = case._replace(tensors=call_forms.ONE_TENSOR, form=call_forms.DIRECT)
         flat = self._buffers(whole, view, _align(end, ALIGNMENT))
-        copy_in, copy_out = make_copies(case, parts, flat)
+        copy_in, copy_out = make_copies(parts, flat)
         return buffers._replace(flat=flat, copy_in=copy_in, copy_out=copy_out)
 
     def _spans(self, case: Case, rank: int, alignment: int) -> list[tuple[int, int]]:

@@ -11,43 +11,41 @@ import torch
 import torch.distributed as dist
 
 from commbench.plan import pairs, replay, workload
-from commbench.plan.case import Case
 from commbench.plan.operation import BlockPosition, Extent, Works
 from commbench.plan.operations import OPERATIONS
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 
 if TYPE_CHECKING:
-    from commbench.worker.buffers import Buffers
+    from commbench.worker.buffers import Buffers, GroupBuffers, Steps
+
+Start = Callable[[], Any]
+"""Starts a call, and returns what `wait()` is called on."""
 
 
-def make_call(case: Case, buffers: Buffers) -> Callable[[], object]:
+def make_call(buffers: Buffers) -> Call:
     """The function that runs the operation of a case once, in the case's form."""
-    operation, form = OPERATIONS[case.operation], case.call_form
-    if form.is_reference and operation.prepare:
-        prepared: Callable[[], object] = operation.prepare(dist, buffers)
-        return prepared
-    if form.is_reference:
-        return partial(operation.call, dist, buffers)
-    return partial(form.run, operation.call, dist, buffers)
+    operation, form = OPERATIONS[buffers.case.operation], buffers.case.call_form
+    if not form.is_reference:
+        return partial(form.run, operation.call, dist, buffers)
+    prepare: Callable[..., Call] | None = operation.prepare
+    return prepare(dist, buffers) if prepare else partial(operation.call, dist, buffers)
 
 
-def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
+def make_async_call(buffers: Buffers) -> Start:
     """The function that starts the operation of a case once, in the case's form, and returns what
     `wait()` is called on: torch's Work. Raises RuntimeError for a form whose calls follow one
     another, and for a call that torch cannot start by itself."""
-    call, form = OPERATIONS[case.operation].call, case.call_form
-    if OPERATIONS[case.operation].is_on_host:
-        raise NotImplementedError(f"torch has no async_op for {case.operation}")
+    operation, form = OPERATIONS[buffers.case.operation], buffers.case.call_form
+    if operation.is_on_host:
+        raise NotImplementedError(f"torch has no async_op for {operation.name}")
     if form.is_reference:
-        return partial(call, dist, buffers, async_op=True)
+        return partial(operation.call, dist, buffers, async_op=True)
     if form.start is None:
         raise NotImplementedError(f"the calls of form {form.name} follow one another")
-    return partial(form.start, call, dist, buffers)
+    return partial(form.start, operation.call, dist, buffers)
 
 
-def make_steps(
-    names: Sequence[str], buffers: Buffers
-) -> tuple[tuple[Callable[..., Any], Buffers], ...]:
+def make_steps(names: Sequence[str], buffers: Buffers) -> Steps:
     """The calls of a composition. The first one has the case's send buffer. The others work in
     place on its receive buffer, which is the whole tensor, and on this rank's block of it."""
     whole = buffers.receive
@@ -75,12 +73,10 @@ def make_steps(
     return tuple(steps)
 
 
-def make_copies(
-    case: Case, parts: Sequence[Buffers], flat: Buffers
-) -> tuple[Callable[[], object], Callable[[], object]]:
+def make_copies(parts: Sequence[Buffers], flat: Buffers) -> tuple[Call, Call]:
     """The functions that copy several tensors into a flat one, and back: each block of a tensor is
     a part of the same block of the flat one."""
-    expected = OPERATIONS[case.operation].expected
+    expected = OPERATIONS[flat.case.operation].expected
     into, out, begin = [], [], 0
     for part in parts:
         count = 0
@@ -96,15 +92,13 @@ def make_copies(
     return _copies(into), _copies(out)
 
 
-def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], object]:
+def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Call:
     """Copies to each target from its source: on a GPU with few kernels."""
     targets, sources = [to for to, _ in pairs], [source for _, source in pairs]
     return partial(torch._foreach_copy_, targets, sources) if pairs else lambda: None
 
 
-def make_step(
-    step: replay.ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
-) -> Callable[[], None]:
+def make_step(step: replay.ReplayedStep, parts: GroupBuffers, device: Device) -> Call:
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
     both = zip(step.calls, begins, strict=True)
@@ -127,27 +121,24 @@ def make_step(
     return run
 
 
-def _begin(
-    calls: Sequence[replay.ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
-) -> Callable[[], Any] | None:
+def _begin(calls: Sequence[replay.ReplayedCall], index: int, parts: GroupBuffers) -> Start | None:
     """What begins a call, or a batch of messages, and returns what `wait()` is called on, or None
     where nothing is left to wait for; None for one that an earlier one begins."""
     one = calls[index]
     if one.call.is_message:
         batch = range(index, index + one.together)
-        transfers = [_transfer(calls[i].call, parts[i][1]) for i in batch]
+        transfers = [_transfer(calls[i].call, parts[i]) for i in batch]
         kind = pairs.BATCH if one.together > 1 else pairs.ISEND
-        begin = pairs.make_begin(dist, kind, transfers, parts[index][1])
+        begin = pairs.make_begin(dist, kind, transfers, parts[index])
         return (lambda: Works(begin())) if transfers else None
-    case, buffers = parts[index]
     if one.waits == (index,) and not one.call.asynchronous:
-        return partial(_finish, make_call(case, buffers))
-    if case.call_form.steps:
-        return partial(_begin_steps, buffers)
-    return make_async_call(case, buffers)
+        return partial(_finish, make_call(parts[index]))
+    if parts[index].steps:
+        return partial(_begin_steps, parts[index])
+    return make_async_call(parts[index])
 
 
-def _finish(call: Callable[[], object]) -> None:
+def _finish(call: Call) -> None:
     """Make a call that ends before it returns."""
     call()
 

@@ -181,24 +181,19 @@ class Communicator:
                 found[rank] = seen.setdefault(value, rank)
         return self.share(first)
 
-    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
-        """What `decide` makes, on rank 0, of every rank's `part` but None; the same on every rank.
-
-        Parts and decision are JSON values. A CommbenchError that `decide` raises is raised on every
-        rank. What can be reduced (first_rank, first_alike, reduce_max) is cheaper than a list of
-        parts.
-        """
-        parts = self.gather_values(part)
-        decision, error = None, None
+    def on_rank_0(self, function: Callable[[], Any]) -> Any:
+        """The JSON value that a function returns on rank 0, on every rank. A CommbenchError that it
+        raises is raised on every rank."""
+        found, error = None, None
         if not self.rank:
             try:
-                decision = decide(parts)
+                found = function()
             except CommbenchError as caught:
                 error = errors.to_wire(caught)
-        decision, error = self.share_value((decision, error))
+        found, error = self.share_value((found, error))
         if error:
             raise errors.from_wire(error)
-        return decision
+        return found
 
 
 def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
@@ -350,7 +345,7 @@ def _publish_failure(
     else:
         watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
-        rank_state.record_failure(rank_context.scratch_dir, rank_context.rank, failure)
+        rank_state.record(rank_context.scratch_dir, rank_state.FAILURE, rank_context.rank, failure)
     return lost
 
 

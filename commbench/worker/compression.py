@@ -8,7 +8,6 @@ powerSGD_hook, without error feedback and warm start: a call is then a function 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,15 +18,14 @@ from torch.distributed.algorithms._quantization import quantization
 from commbench.plan.compression import SCALED, exchanges, factors, padded, part_bytes
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS, all_gather
+from commbench.worker.device import Call
 
 if TYPE_CHECKING:
-    from commbench.plan.case import Case
     from commbench.worker.buffers import Buffers
 
 ALIGNMENT = 256
 _SEED = 1
 """Of the factor with which PowerSGD begins, the same on every rank."""
-Step = Callable[[], object]
 
 
 class Space:
@@ -52,8 +50,8 @@ class Compressed(NamedTuple):
     """A compressed call: the work of the rank itself, and between any two parts of it an exchange
     with others."""
 
-    local: tuple[Step, ...]
-    remote: tuple[Step, ...]
+    local: tuple[Call, ...]
+    remote: tuple[Call, ...]
 
     def run(self) -> None:
         """Make the call."""
@@ -227,10 +225,10 @@ def powersgd(_: Operation, buffers: Buffers, space: Space, columns: int) -> Comp
     return Compressed((encode, orthogonalise, decode), tuple(calls))
 
 
-def make_compressed(case: Case, buffers: Buffers, memory: torch.Tensor) -> Compressed:
-    """What runs a case in a compressed form on these buffers."""
-    how = case.call_form.compression
+def make_compressed(buffers: Buffers, memory: torch.Tensor) -> Compressed:
+    """What runs the case of these buffers in its compressed form."""
+    how = buffers.case.call_form.compression
     assert how is not None
-    operation = OPERATIONS[case.operation]
+    operation = OPERATIONS[buffers.case.operation]
     made: Compressed = how.make(sys.modules[__name__], operation, buffers, Space(memory))
     return made

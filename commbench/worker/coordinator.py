@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from itertools import cycle, islice
 
 import torch
@@ -20,9 +21,10 @@ from commbench.worker import measure, numerics, overlap, sampling, verify
 from commbench.worker.buffers import Arena, Pieces
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Call
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
-from commbench.worker.measure import Call, LocalSamples, Timer
+from commbench.worker.measure import LocalSamples, Timer
 from commbench.worker.own_calls import Witness, blaming
 from commbench.worker.reduction import HostSpeedProbe, reduce_batch, slowest_durations_s
 from commbench.worker.sampling import Command
@@ -63,8 +65,7 @@ class CaseRunner:
 
     def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
         """Measure the cases. Rank 0 has the scheduler."""
-        probe = HostSpeedProbe() if scheduler else None
-        try:
+        with closing(HostSpeedProbe()) if scheduler else nullcontext() as probe:
             while True:
                 self._state[rank_state.STEP] += 1
                 set_phase(self._state, rank_state.WAITING)
@@ -81,14 +82,11 @@ class CaseRunner:
                     if isinstance(result, Batch):
                         result = result._replace(**host_speed)
                     scheduler.record(result)
-        finally:
-            if probe:
-                probe.close()
 
     def _run(self, command: Command, case: Case) -> Outcome:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
-        group = pieces[0][0][1].group if case.group_ranks and pieces[0] else self._comm.group
+        group = pieces[0][0].group if case.group_ranks and pieces[0] else self._comm.group
         self._timer.align_over(group, (case.index, command.calls))
         if case.part and not self._overlaps.is_calibrated(case):
             set_phase(self._state, rank_state.MEASURING, command.case)
@@ -105,9 +103,9 @@ class CaseRunner:
         groups; a graph is captured once."""
         if case.part:
             return [self._overlaps.make_call(case, parts) for parts in pieces]
-        key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
+        key = (case.index, calls, *(buffers.group_number for buffers in pieces[0]))
         if key not in self._graphs:
-            made = [measure.back_to_back([make_call(*part) for part in parts]) for parts in pieces]
+            made = [measure.back_to_back([*map(make_call, parts)]) for parts in pieces]
             iterations = measure.make_iterations(self._device, case, made, calls)
             if self._is_by_host(case):
                 after = [self._device.synchronize] if self._device.is_async else []
@@ -182,11 +180,11 @@ class CaseRunner:
         for number in range(len(pieces[0])):
             own = [[parts[number]] for parts in pieces]
             calls = self._iterations(case, own)
-            for piece, (((part, buffers),), call) in enumerate(zip(own, calls, strict=True)):
-                earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
-                known = earlier if before else ()
-                witness = Witness(part, buffers, self._comm, known) if buffers.own else None
-                found = verify.verify(part, buffers, offset + piece, call, self._device, witness)
+            for piece, ((buffers,), call) in enumerate(zip(own, calls, strict=True)):
+                checked = {0, before - 1} if before else ()
+                earlier = [seed_offset(self._plan, case, n) + piece for n in checked]
+                witness = Witness(buffers, self._comm, earlier) if buffers.own else None
+                found = verify.verify(buffers, offset + piece, call, self._device, witness)
                 yield found._replace(first_call=before + 1)
 
     def _verify_graphs(self, case: Case, pieces: Pieces, calls: int) -> Iterator[CheckResult]:
@@ -198,7 +196,7 @@ class CaseRunner:
         turns = cycle(range(len(pieces)))
         for graph in self._iterations(case, pieces, calls):
             used = list(islice(turns, calls))
-            parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
+            parts = [(part, offset + piece) for piece in {*used} for part in pieces[piece]]
             one_by_one = measure.back_to_back([singles[piece] for piece in used])
             yield verify_together(parts, calls, one_by_one, graph, self._device)
 
@@ -232,7 +230,7 @@ class CaseRunner:
         """Fill the buffers with test data."""
         for parts in pieces:
             for part in parts:
-                verify.fill_inputs(*part, seed_offset(self._plan, case))
+                verify.fill_inputs(part, seed_offset(self._plan, case))
 
     def _take_samples(self, command: Command, case: Case, pieces: Pieces) -> LocalSamples:
         timer = self._timer_of(case, pieces)
@@ -244,7 +242,7 @@ class CaseRunner:
                 call()
         number = command.iterations
         iteration = self._next_turns(case, pieces, command.calls, number)
-        made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
+        made = [b.new_groups for b in pieces[0]] if case.uses_new_group else []
         before = held_bytes(made, self._device, is_without=True)
         samples = measure.time_batch(timer, self._counters, iteration, number, self._state)
         after = held_bytes(made, self._device, is_without=False)
@@ -263,8 +261,8 @@ class CaseRunner:
         nothing left to do."""
         if not self._is_by_host(case):
             return self._timer
-        new_groups = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        calls = [self._device.in_stream(make_call(*part)) for part in pieces[0]]
+        new_groups = [b.new_groups for b in pieces[0]] if case.uses_new_group else []
+        calls = [self._device.in_stream(make_call(part)) for part in pieces[0]]
 
         def align() -> None:
             self._arena.release_spare()

@@ -26,6 +26,8 @@ import torch
 
 from commbench.host import environment, gpus, procfs
 
+Call = Callable[[], object]
+
 
 class Memory:
     """One allocation of a rank; what is here is that of torch's allocator."""
@@ -167,7 +169,7 @@ class Device:
         while time.perf_counter() < end:
             pass
 
-    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
+    def in_stream(self, call: Call) -> Call:
         """A function that runs `call` in the order of the stream."""
         return call  # of an accelerator: torch queues it in the current stream
 
@@ -178,11 +180,11 @@ class Device:
     def restore_stream(self, stream: Any) -> None:
         """Make it the current one again."""
 
-    def beside(self, call: Callable[[], object]) -> None:
+    def beside(self, call: Call) -> None:
         """Run `call` in the order of a second stream, which does not wait for the first one."""
         raise NotImplementedError("a CPU has no streams")
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Call]) -> Call:
         """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
         raise NotImplementedError("a CPU has no graphs")
@@ -256,13 +258,13 @@ class Accelerator(Device):
     def restore_stream(self, stream: Any) -> None:
         self._module.set_stream(stream)
 
-    def beside(self, call: Callable[[], object]) -> None:
+    def beside(self, call: Call) -> None:
         if self._side_stream is None:
             self._side_stream = self._module.Stream()
         with self._module.stream(self._side_stream):
             call()
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    def capture(self, calls: Sequence[Call]) -> Call:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):

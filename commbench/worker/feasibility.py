@@ -104,9 +104,8 @@ def _refusals(
 
 def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:
     """The cases; those with a reason not to be measured, by their index, get it, and a status."""
-    marks: dict[int, dict[str, Any]]
-    marks = {index: {"status": status, "reason": why} for index, why in reasons.items() if why}
-    return tuple(case._replace(**marks.get(case.index, {})) for case in cases)
+    reasoned = ((case, reasons.get(case.index)) for case in cases)
+    return tuple(c._replace(status=status, reason=why) if why else c for c, why in reasoned)
 
 
 def _kind(case: Case) -> str:
@@ -121,8 +120,8 @@ def _try_once(case: Case, comm: Communicator) -> str:
     try:
         arena = Arena(comm, (case,), is_trial=True)
         arena.register()
-        for own, buffers in arena.of_groups(case):
-            make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
+        for buffers in arena.of_groups(case):
+            make_iterations(comm.device, buffers.case, [make_call(buffers)], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         if not is_refusal(error):
@@ -226,8 +225,8 @@ def learn_selections(
                 set_phase(comm.state, rank_state.CHECKING, case.index, expected_s=expected_s)
                 if log:
                     log.read_more()  # of earlier calls
-                for own, buffers in arena.of_groups(case):
-                    comm.device.in_stream(make_call(own, buffers))()
+                for buffers in arena.of_groups(case):
+                    comm.device.in_stream(make_call(buffers))()
                 comm.device.synchronize()
                 if log and (entries := selection_entries(log.read_more())):
                     found[selection_key(case)] = entries

@@ -14,7 +14,7 @@ import ctypes
 import gc
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from commbench.host.environment import nccl_settings
 from commbench.output.console import print_status
 from commbench.plan import backends
 from commbench.plan.plan import Plan
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 from commbench.worker.entrypoint import RankContext
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class NewGroups:
         """The group that was made last."""
         return self._made[-1] if self._made else self.make()
 
-    def prepare(self, calls_before: int | None, call: Callable[[], object]) -> None:
+    def prepare(self, calls_before: int | None, call: Call) -> None:
         """Before a call is timed: make its group, and run so many calls there. None: the call makes
         its group itself."""
         if len(self._made) >= MOST_KEPT:
@@ -212,11 +212,9 @@ def make_nccl_options(plan: Plan, timeout: timedelta | None = None) -> Any:
         is_of_group = backends.NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)
         if not hasattr(target, name):
-            raise UnavailableError(
-                f"torch {torch.__version__} has no NCCL option {name}",
-                "leave it out, or use a newer torch: which options it has depends on the NCCL "
-                "that it was built with",
-            )
+            hint = "leave it out, or use a newer torch: its options are those of the NCCL that it "
+            hint += "was built with"
+            raise UnavailableError(f"torch {torch.__version__} has no NCCL option {name}", hint)
         setattr(target, name, backends.read_value(name, value))
     if timeout is not None:
         options._timeout = timeout
@@ -273,10 +271,9 @@ FILE = "NCCL_DEBUG_FILE"
 MOST_BYTES = 4 << 20
 LIBRARIES = ("libnccl.so.2", "librccl.so.1", "libtorch_cuda.so", None)
 """Where NCCL may be: its library, AMD's, torch if NCCL is built into it, any other."""
-Reset = Callable[[], object]
 
 
-def find_reset() -> Reset | None:
+def find_reset() -> Call | None:
     """The function of the NCCL in this process that makes it read its variables again; None where
     there is none. It loads no library."""
     for library in LIBRARIES:
@@ -289,7 +286,7 @@ class NcclLog:
     """The log of a subsystem that the NCCL of this rank writes into a file, if it reads its
     variables while they are set."""
 
-    def __init__(self, path: Path, subsystem: str = "INIT", reset: Reset | None = None) -> None:
+    def __init__(self, path: Path, subsystem: str = "INIT", reset: Call | None = None) -> None:
         self._path, self._offset, self._reset = path, 0, reset
         known = nccl_settings() | os.environ
         self._before = {name: known.get(name) for name in (*VARIABLES, FILE)}

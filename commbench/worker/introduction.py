@@ -75,7 +75,7 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     hint = SAME_CALL if rank_context.launcher == IN_PROCESS else SAME_COMMAND
     _require_same_plan(task, info, comm, hint)
     make_folder = Path if task.folder_exists else create_folder
-    folder = comm.agree(None, lambda _: str(make_folder(task.folder)))
+    folder = comm.on_rank_0(lambda: str(make_folder(task.folder)))
     infos = comm.gather_values(info._asdict())
     ranks = tuple(validation.build(RankInfo, each) for each in infos)
     own = [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]

@@ -25,7 +25,7 @@ from commbench.host import cpu, gpus
 from commbench.plan import dimensions, operations
 from commbench.plan.case import Case
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Device, Event
+from commbench.worker.device import Call, Device, Event
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
 
 Stamp = Callable[[int], object]
@@ -45,13 +45,13 @@ class Timer:
     late: Sequence[bool] = ()
     """Whether the device came to the start before the host had queued the stop, so that the
     duration may contain a time in which the device waited for the host."""
-    align: Callable[[], object]
+    align: Call
     """Lets all ranks of a group, at first of the default one, begin the next call at the same
     time."""
-    aligner: Callable[[], object]
+    aligner: Call
     """The operation that aligns the ranks, by itself."""
 
-    def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
+    def __init__(self, comm: Communicator, align: Call | None = None) -> None:
         self.device = comm.device
         self.align = self.aligner = align or partial(dist.barrier, group=comm.group)
 
@@ -220,9 +220,8 @@ def no_samples(iterations: int, is_async: bool) -> LocalSamples:
 
 
 def timed_loop(
-    call: Callable[[], object], align: Callable[[], object], start: Callable[[int], object],
-    stop: Callable[[int], object], iterations: int, state: StateBuffer,
-) -> None:  # fmt: skip
+    call: Call, align: Call, start: Stamp, stop: Stamp, iterations: int, state: StateBuffer
+) -> None:
     """Run `call` that many times: align the ranks before each call, stamp the time before and after
     it, and note the number of the iteration in the rank's state."""
     for index in range(iterations):
@@ -231,9 +230,6 @@ def timed_loop(
         start(index)
         call()
         stop(index)
-
-
-Call = Callable[[], object]
 
 
 def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: int) -> list[Call]:

@@ -25,6 +25,8 @@ from commbench.results.records import Numerics
 from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Call
+from commbench.worker.measure import Timer
 
 CHUNK = 1 << 14
 MOST_CHUNKS = 256
@@ -131,9 +133,10 @@ def find_errors(result: torch.Tensor, exact: Any) -> Errors:
     )  # fmt: skip
 
 
-def results(case: Case, buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
+def results(buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
     """The blocks of the receive buffer that hold a sum, and the number of their first element among
     those that a rank sends."""
+    case = buffers.case
     for block, origin in buffers.results(operations.OPERATIONS[case.operation]):
         yield block, origin.block * case.count
 
@@ -144,12 +147,12 @@ def is_everywhere(case: Case) -> bool:
     return compression.exchanges(operation) > 1 and not operation.rooted
 
 
-def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
+def compare(buffers: Buffers, source: Source) -> Errors:
     """The errors of this rank's share of the result: of some chunks, evenly spaced."""
-    share, is_mean = max(1, MOST_CHUNKS // buffers.ranks), case.reduce_op == "avg"
-    every, first = (buffers.ranks, buffers.rank) if is_everywhere(case) else (1, 0)
+    share, is_mean = max(1, MOST_CHUNKS // buffers.ranks), buffers.case.reduce_op == "avg"
+    every, first = (buffers.ranks, buffers.rank) if is_everywhere(buffers.case) else (1, 0)
     parts = []
-    for block, start in results(case, buffers):
+    for block, start in results(buffers):
         end = start + block.numel()
         own = [*range(start // CHUNK + first, -(-end // CHUNK), every)]
         for number in own[:: -(-len(own) // share) or 1]:
@@ -160,20 +163,20 @@ def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
     return add_errors(parts)
 
 
-def digest(case: Case, buffers: Buffers) -> int:
+def digest(buffers: Buffers) -> int:
     """A hash of the bits of some chunks of the result, evenly spaced: the same ones on all ranks
     that have the same elements."""
     found = hashlib.blake2b(digest_size=8)
-    for block, _ in results(case, buffers):
+    for block, _ in results(buffers):
         chunks = block.split(CHUNK)
         for chunk in chunks[:: -(-len(chunks) // MOST_CHUNKS) or 1]:
             found.update(chunk.view(torch.uint8).cpu().numpy())
     return int.from_bytes(found.digest(), "little") >> (64 - _DIGEST_BITS)
 
 
-def take_sample(case: Case, buffers: Buffers) -> str:
+def take_sample(buffers: Buffers) -> str:
     """The bits of elements of the result, evenly spaced; base64."""
-    for block, _ in results(case, buffers):
+    for block, _ in results(buffers):
         number = min(block.numel(), SAMPLE, SAMPLE_BYTES // block.element_size())
         places = torch.arange(number, device=block.device) * block.numel() // max(1, number)
         return base64.b64encode(block[places].view(torch.uint8).cpu().numpy()).decode()
@@ -181,25 +184,24 @@ def take_sample(case: Case, buffers: Buffers) -> str:
 
 
 def measure_case(
-    case: Case, parts: GroupBuffers, call: measure.Call, comm: Communicator, timer: measure.Timer,
-    source: Source,
-) -> Numerics:  # fmt: skip
+    case: Case, parts: GroupBuffers, call: Call, comm: Communicator, timer: Timer, source: Source
+) -> Numerics:
     """What the numbers of a case are; all ranks take part, and the record is that of all on rank 0.
     `parts` are the buffers of this rank's groups, which `call` uses."""
     device, seen = comm.device, []
     for _ in range(CALLS):
-        for _, buffers in parts:
+        for buffers in parts:
             own = _of_group(source, buffers)
             device.in_stream(partial(fill, buffers.send, own, buffers.rank))()
         device.synchronize()
         call()
         device.synchronize()
-        seen.append([digest(*part) for part in parts])
+        seen.append([digest(part) for part in parts])
     # An own call with a reference has another result than its operation.
-    alike = [p for p in parts if not (p[1].own and hasattr(p[1].own.entry, "reference"))]
-    found = [compare(*part, _of_group(source, part[1])) for part in alike]
-    sample = next(filter(None, (take_sample(*part) for part in parts)), "")
-    codec: list[measure.Call] = [b.compressed.compute for _, b in parts if b.compressed]
+    alike = [p for p in parts if not (p.own and hasattr(p.own.entry, "reference"))]
+    found = [compare(part, _of_group(source, part)) for part in alike]
+    sample = next(filter(None, map(take_sample, parts)), "")
+    codec: list[Call] = [b.compressed.compute for b in parts if b.compressed]
     is_compressed = case.call_form.compression is not None
     times = _time_codec(codec, comm, timer) if is_compressed else ()
     return _combine(case, found, seen, sample, comm, source)._replace(codec_s=times)
@@ -235,9 +237,7 @@ def _combine(
     )  # fmt: skip
 
 
-def _time_codec(
-    codec: list[measure.Call], comm: Communicator, timer: measure.Timer
-) -> tuple[float, ...]:
+def _time_codec(codec: list[Call], comm: Communicator, timer: Timer) -> tuple[float, ...]:
     """Seconds until all ranks have done the work of a compressed call, without communication, all
     at once; on rank 0. A rank without such work waits.
 
@@ -246,7 +246,7 @@ def _time_codec(
     """
     call = measure.back_to_back([*codec, timer.aligner])
 
-    def run(times: int, call: measure.Call = call) -> torch.Tensor:
+    def run(times: int, call: Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
         return measure.time_calls(timer, call, times, comm.state)

@@ -10,7 +10,6 @@ that waits for the Work would disturb more, since it has to be woken up first (d
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,10 +19,12 @@ from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMPUTATION, MOST_UNITS, Unit, find_computation
 from commbench.plan.operation import Works
 from commbench.results.schema import Batch
-from commbench.worker import buffers, call_forms
+from commbench.worker.buffers import GroupBuffers
+from commbench.worker.call_forms import Start, make_async_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Device, Event
-from commbench.worker.measure import Call, Timer, back_to_back, time_calls
+from commbench.worker.device import Call, Device, Event
+from commbench.worker.measure import Timer, back_to_back, time_calls
+from commbench.worker.watchdog.rank_state import wait_until
 
 CALIBRATION_S = 50e-3
 """How long each measurement of a calibration lasts, within these numbers of iterations."""
@@ -33,8 +34,6 @@ CALIBRATIONS = 3
 """How often the number of units is corrected. The first one is a single unit."""
 LATEST_CALLBACK_S = 0.1
 """How long after its Work has ended the callback of a communication may come."""
-
-Start = Callable[[], Any]
 
 
 class HostEnds:
@@ -81,9 +80,8 @@ class HostEnds:
         of the communication, 0 where that is unknown, and those that the computation took. Empty
         where there were none."""
         marks = self._marks[-calls:]
-        deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
-        while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
-            time.sleep(1e-3)
+        latest_s = LATEST_CALLBACK_S * self._has_futures
+        wait_until(lambda: all(mark[1] for mark in marks), latest_s, poll_s=1e-3)
         communicated = [ended and ended - began for began, ended, _, _ in marks]
         return communicated, [ended - began for _, _, began, ended in marks]
 
@@ -144,7 +142,7 @@ class Overlaps:
         """Whether the computation of a case has its length."""
         return case.key("part") in self._works
 
-    def calibrate(self, case: Case, parts: buffers.GroupBuffers, takes_part: bool) -> None:
+    def calibrate(self, case: Case, parts: GroupBuffers, takes_part: bool) -> None:
         """Make the computation of a case as long as its communication times the ratio, unless the
         case says how many units it has. All ranks call it and come to the same number of units, by
         the slowest rank. A rank that does not take part in the case runs nothing."""
@@ -163,7 +161,7 @@ class Overlaps:
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
         self._works[case.key("part")] = back_to_back([unit] * units), f"{units} x {name}"
 
-    def make_call(self, case: Case, parts: buffers.GroupBuffers) -> Call:
+    def make_call(self, case: Case, parts: GroupBuffers) -> Call:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
         start, (compute, _) = _make_start(parts), self._works[case.key("part")]
         if case.part == AT_ONCE:
@@ -204,7 +202,7 @@ class Overlaps:
         return float(times[number // 4]) * 1e-9
 
 
-def _make_start(parts: buffers.GroupBuffers) -> Start:
+def _make_start(parts: GroupBuffers) -> Start:
     """Starts the communication in each of a rank's groups; what is returned waits for all."""
-    starts = [call_forms.make_async_call(*part) for part in parts]
+    starts = [make_async_call(part) for part in parts]
     return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])

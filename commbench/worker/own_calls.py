@@ -8,7 +8,6 @@ call that keeps what an earlier one left has wrong elements, and these say which
 from __future__ import annotations
 
 import inspect
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +25,8 @@ from commbench.plan.case import Case
 from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.worker import groups, verify
-from commbench.worker.device import Device
-from commbench.worker.watchdog.rank_state import CallError, make_failure
+from commbench.worker.device import Call, Device
+from commbench.worker.watchdog.rank_state import CallError, make_failure, wait_until
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
@@ -64,7 +63,7 @@ class BoundCall(NamedTuple):
 
     entry: Any
     """The user's object, set up for a case and a group of ranks."""
-    run: Callable[[], object]
+    run: Call
     """Makes the call."""
     start: Callable[[], Any]
     """Starts it, and returns what `wait()` is called on."""
@@ -110,7 +109,7 @@ def _side_stream(module: Any) -> Any:
     return module.Stream()
 
 
-def _start_beside(run: Callable[[], object], device: Device) -> SimpleNamespace:
+def _start_beside(run: Call, device: Device) -> SimpleNamespace:
     """Start a call that has no `start`: on a CPU in a thread, on a device in a stream of its own,
     after what the current stream has. `wait()` is called on what is returned."""
     if not device.is_async:
@@ -143,12 +142,10 @@ class Witness:
     """Sees one checked call of a case on this rank. `earlier` are the offsets of the test data of
     some calls that were checked before."""
 
-    def __init__(
-        self, case: Case, buffers: Buffers, comm: Communicator, earlier: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, buffers: Buffers, comm: Communicator, earlier: Sequence[int] = ()) -> None:
         assert buffers.own is not None
         device = self._device = comm.device
-        self._case, self._buffers, self._rank, self._earlier = case, buffers, comm.rank, earlier
+        self._buffers, self._rank, self._earlier = buffers, comm.rank, earlier
         self._own = buffers.own
         self._stream = device.current_stream()
         output, size = buffers.receive, buffers.receive.element_size()
@@ -179,7 +176,7 @@ class Witness:
         what = self._stream_fault() or self._late_fault(found) or self._guard_fault()
         if not what and found.wrong:
             what = self._wrong_fault(found.wrong, parts)
-        fault = f"the call {self._case.call} on rank {self._rank} {what}" if what else ""
+        fault = f"the call {self._buffers.case.call} on rank {self._rank} {what}" if what else ""
         return found._replace(fault=fault)
 
     def _inspect(self, parts: verify.Parts) -> tuple[int, WrongElement | None]:
@@ -213,14 +210,12 @@ class Witness:
     def _late_fault(self, found: verify.CheckResult) -> str:
         """Whether its output changes after it has returned."""
         wait_s = min(max(2 * found.seconds, LEAST_WAIT_S), MOST_WAIT_S)
-        deadline = time.monotonic() + (LATEST_S if found.wrong else wait_s)
-        while not (is_late := self._has_changed()) and time.monotonic() < deadline:
-            time.sleep(LEAST_WAIT_S)
-            self._device.synchronize()
+        is_late = wait_until(self._has_changed, LATEST_S if found.wrong else wait_s, LEAST_WAIT_S)
         how = " and did not order it on the current stream" if self._device.is_async else ""
         return f"returned before its work was done{how}: its output changed later" * is_late
 
     def _has_changed(self) -> bool:
+        self._device.synchronize()
         pairs = zip(self._windows, self._left, strict=True)
         bits = torch.uint8
         return not all(torch.equal(now.view(bits), left.view(bits)) for now, left in pairs)
@@ -247,7 +242,7 @@ class Witness:
         if hasattr(self._own.entry, "reference"):
             return f"left {few}"
         for offset in self._earlier:
-            earlier = verify.make_data(self._case, self._buffers, offset)
+            earlier = verify.make_data(self._buffers, offset)
             if _share(parts, (row for *_, row, _ in verify.results(earlier))) > MOSTLY:
                 return f"left {few}, which are those of an earlier call: it keeps old results"
         if _share(parts, _rows_before(parts)) > MOSTLY:

@@ -41,7 +41,6 @@ from commbench.worker.meeting import Meeting
 from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import Scheduler
 from commbench.worker.watchdog import hangs, rank_state
-from commbench.worker.watchdog.rank_state import set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -74,12 +73,12 @@ def _run_launch(
         group = introduce(task, rank_context, comm)
         if not task.is_silent:
             watchdog.dump_folder = Path(group.folder) / hangs.FOLDER
-        set_phase(comm.state, rank_state.TRYING)
+        rank_state.set_phase(comm.state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
-            comm.agree(None, lambda _: _require_unchanged(task.resumed_from, header))
+            comm.on_rank_0(lambda: _require_unchanged(task.resumed_from, header))
         measure_cases(task, comm, header, group, lambda h: Recorder(task, h))
-        set_phase(comm.state, rank_state.LEAVING)
+        rank_state.set_phase(comm.state, rank_state.LEAVING)
 
 
 def make_header(
@@ -124,7 +123,7 @@ def measure_cases(
     timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
         environment |= feasibility.learn_selections(task, cases, comm, arena)
-        set_phase(comm.state, rank_state.PROBING)
+        rank_state.set_phase(comm.state, rank_state.PROBING)
         header = header._replace(
             environment=environment,
             overhead_s=measure.loop_overhead_s(timer),
@@ -218,8 +217,7 @@ def _exchange(
 
 
 def measure_on_group(
-    parse: Callable[[], tuple[Callable[[str, str, int], Plan], str, Path | None]],
-    group: Any = None,
+    parse: Callable[[], tuple[Callable[[str, str, int], Plan], str, Path | None]], group: Any = None
 ) -> Run:
     """Measure on an existing process group, from within the program that made it.
 
@@ -262,7 +260,7 @@ def measure_on_group(
         lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
         run = decode_run(lines)._replace(path=path)
         if output:
-            comm.agree(None, lambda _: csv_file.write_run_folder(task.folder, run))
+            comm.on_rank_0(lambda: csv_file.write_run_folder(task.folder, run))
         return run
 
 

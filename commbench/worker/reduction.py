@@ -15,7 +15,7 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from commbench.host import cpu, gpus
 from commbench.results.schema import Batch
 from commbench.worker import measure
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Call
 from commbench.worker.groups import GroupView
 
 MOST_GROUP_SAMPLES = 1 << 14
@@ -251,7 +252,7 @@ class HostSpeedProbe:
         return None
 
 
-def _median_s(call: Callable[[], object]) -> float:
+def _median_s(call: Call) -> float:
     spent: list[float] = []
     while not spent or sum(spent) < MOST_S:
         began = time.perf_counter()

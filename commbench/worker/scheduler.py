@@ -59,11 +59,9 @@ class Scheduler:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
         """How many cases there are to measure, and how much of them is done."""
-        self._unchecked = sorted(
-            (i for i, made in self._unfinished.items() if plan.check and made.case.has_result),
-            key=lambda index: self._unfinished[index].case.size_bytes,
-            reverse=True,
-        )
+        checked = [m.case for m in self._unfinished.values() if plan.check and m.case.has_result]
+        checked.sort(key=lambda case: case.size_bytes, reverse=True)
+        self._unchecked = [case.index for case in checked]
         """The cases to check before any is timed, the smallest last: it is the first, since the
         rates of small cases bound how long the checks of large ones may take."""
         self._current: CaseProgress | None = None

@@ -21,13 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 
 from commbench.plan import dtypes, operation, operations
 from commbench.plan.case import Case
 from commbench.results.records import WrongElement
-from commbench.worker.device import Device
+from commbench.worker.device import Call, Device
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
@@ -170,15 +169,16 @@ class CheckResult(NamedTuple):
 
 Parts: TypeAlias = "list[tuple[Buffers, VerificationData]]"
 """The buffers of each tensor of a case, and its data: each tensor has others."""
+Seeded: TypeAlias = "Sequence[tuple[Buffers, int]]"
+"""The buffers of calls, each with the offset of its data."""
 
 
 def verify(
-    case: Case, buffers: Buffers, seed_offset: int, call: Callable[[], object], device: Device,
-    witness: Witness | None = None,
-) -> CheckResult:  # fmt: skip
+    buffers: Buffers, seed_offset: int, call: Call, device: Device, witness: Witness | None = None
+) -> CheckResult:
     """Fill the buffers with new data, call the operation once, and compare the result; of a call of
     the user's own, a witness sees what else it does."""
-    parts = make_data(case, buffers, seed_offset)
+    parts = make_data(buffers, seed_offset)
     device.in_stream(lambda: poison(parts, buffers.flat))()
     device.in_stream(lambda: fill_all(parts))()
     device.synchronize()
@@ -205,17 +205,17 @@ def combine(results: Sequence[CheckResult]) -> CheckResult:
     )
 
 
-def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
+def fill_inputs(buffers: Buffers, seed_offset: int) -> None:
     """Fill the send buffers with the case's data, or those of all calls of a step."""
     for own in buffers.replayed:
-        fill_inputs(*own, seed_offset)
-    if case.dtype:
-        fill_all(make_data(case, buffers, seed_offset))
+        fill_inputs(own, seed_offset)
+    if buffers.case.dtype:
+        fill_all(make_data(buffers, seed_offset))
 
 
-def make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
+def make_data(buffers: Buffers, seed_offset: int) -> Parts:
     """The data of each tensor of a case."""
-    rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
+    case, rank, ranks, device = buffers.case, buffers.rank, buffers.ranks, buffers.send.device
     # What one group sends to another by mistake must be seen.
     seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
     return [
@@ -285,33 +285,25 @@ def fill(buffer: torch.Tensor, row: torch.Tensor) -> None:
 def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[int, int]:
     """How many elements of `buffer` differ from the repeated `row`, and the index of the first.
 
-    NaN differs from everything. Memory: one chunk at a time.
+    NaN differs from everything. Memory: one chunk at a time, and the rows that it must be.
     """
     wrong, first, size = 0, -1, CHUNK_PERIODS * PERIOD
+    repeated = row.repeat(min(CHUNK_PERIODS, -(-buffer.numel() // PERIOD)))
     for start in range(0, buffer.numel(), size):
         chunk = buffer[start : start + size]
-        whole = chunk.numel() // PERIOD * PERIOD
-        for offset, part, expected in (
-            (0, chunk[:whole].view(-1, PERIOD), row),
-            (whole, chunk[whole:], row[: chunk.numel() - whole]),
-        ):
-            if not same_bits(part, expected):
-                unlike = differs(part, expected, tolerance)
-                count = int(torch.count_nonzero(unlike))
-                if count and first < 0:
-                    first = start + offset + int(unlike.reshape(-1).nonzero()[0])
-                wrong += count
+        expected = repeated[: len(chunk)]
+        if not same_bits(chunk, expected):
+            unlike = differs(chunk, expected, tolerance).nonzero()
+            if len(unlike) and first < 0:
+                first = start + int(unlike[0])
+            wrong += len(unlike)
     return wrong, first
 
 
 def same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether all bits are as expected: the usual case, found four times as fast."""
     bits = _INTEGERS[part.element_size()]
-    part, expected = part.view(bits), expected.view(bits)
-    if part.device.type != "cpu":
-        return bool(torch.equal(part, expected.expand_as(part)))
-    repeated = np.broadcast_to(expected.numpy(), tuple(part.shape))
-    return np.array_equal(part.numpy(), repeated)
+    return bool(torch.equal(part.view(bits), expected.view(bits)))
 
 
 def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
@@ -324,15 +316,12 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
 
 
 def verify_together(
-    parts: Sequence[tuple[Case, Buffers, int]], calls: int, one_by_one: Callable[[], object],
-    together: Callable[[], object], device: Device,
-) -> CheckResult:  # fmt: skip
+    parts: Seeded, calls: int, one_by_one: Call, together: Call, device: Device
+) -> CheckResult:
     """Compare what so many calls leave that are queued together with what they leave one by one,
     each time with the same new data: sums in place grow with every call, and have no closed form.
-
-    `parts` has the buffers of these calls, each with its case and the offset of its data.
     """
-    case, wrong, first = parts[0][0], 0, None
+    case, wrong, first = parts[0][0].case, 0, None
     rounding = calls * case.ranks * dtypes.DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
     expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
     for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
@@ -347,12 +336,10 @@ def verify_together(
     return CheckResult("", wrong, first)
 
 
-def _left_by(
-    call: Callable[[], object], parts: Sequence[tuple[Case, Buffers, int]], device: Device
-) -> list[tuple[int, int, torch.Tensor]]:
+def _left_by(call: Call, parts: Seeded, device: Device) -> list[tuple[int, int, torch.Tensor]]:
     """What a call leaves at the beginning of each block of the result: the rank, the number of the
     first element, and a copy."""
-    filled = [(make_data(*part), part[1].flat) for part in parts]
+    filled = [(make_data(buffers, offset), buffers.flat) for buffers, offset in parts]
 
     def renew() -> None:
         for data, flat in filled:

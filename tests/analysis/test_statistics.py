@@ -241,9 +241,8 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
     assert (summary.low, summary.high) == pytest.approx((1 / factor, factor), rel=1e-3)
     assert summary.design_effect == 1
     # The 5th percentile is 0.98 in all, and each launch has its own: their mean is 1.
-    assert (summary.p5_low, summary.p5_high) == (
-        pytest.approx(0.98 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3),
-    )  # fmt: skip
+    assert summary.p5
+    assert summary.p5.ends == pytest.approx((0.98 / factor, factor), rel=1e-3)
 
 
 def test_the_interval_covers_slow_launches_that_have_few_samples() -> None:
@@ -372,7 +371,7 @@ def test_the_5th_percentile_needs_72_samples() -> None:
     few, enough = ([float(i) for i in range(1, n + 1)] for n in (71, 72))
     assert (quantile_ranks(71, 0.05), summarise([few]).p5) == (None, None)
     found = summarise([enough])
-    assert (found.p5, found.p5_low, found.p5_high) == (4.0, 1.0, 9.0)
+    assert found.p5 == (4.0, 1.0, 9.0)
 
 
 # What 4000 cases gave: 96.5, 91.5, 92.0 and 96.5 %.
@@ -390,6 +389,6 @@ def test_the_interval_of_the_5th_percentile_covers_it(
         shift = effect * chance.standard_normal((batches, 1))
         found = numpy.exp(0.2 * chance.standard_normal((batches, iterations)) + shift)
         summary = summarise(found.tolist())
-        assert summary.p5_low is not None and summary.p5_high is not None
-        held += summary.p5_low <= truth <= summary.p5_high
+        assert summary.p5 and summary.p5.has_interval
+        held += summary.p5.ends[0] <= truth <= summary.p5.ends[1]
     assert 0.90 <= held / cases <= 0.99, held

@@ -294,8 +294,8 @@ def ranks_of(folder: Path) -> tuple[RankInfo, ...]:
 FLIPS = """
 from commbench.worker import coordinator
 make_call = coordinator.make_call
-def flip(case, buffers):
-    call = make_call(case, buffers)
+def flip(buffers):
+    call = make_call(buffers)
     bits = buffers.receive.view(__import__("torch").uint8)
     index = {index}
     def run():
@@ -342,8 +342,8 @@ SKIPS = """
 import os
 from commbench.worker import coordinator
 make_call = coordinator.make_call
-def skip(case, buffers):
-    call, made = make_call(case, buffers), []
+def skip(buffers):
+    call, made = make_call(buffers), []
     def run():
         made.append(1)
         if len(made) != 30 or os.environ["RANK"] != "1":
@@ -416,9 +416,9 @@ SYNCHRONISES = """
 import torch
 from commbench.worker import feasibility
 make_call = feasibility.make_call
-def make(case, buffers):
-    call = make_call(case, buffers)
-    if case.operation != "broadcast" or not torch.cuda.is_available():
+def make(buffers):
+    call = make_call(buffers)
+    if buffers.case.operation != "broadcast" or not torch.cuda.is_available():
         return call
     return lambda: (call(), torch.cuda.synchronize())
 feasibility.make_call = make

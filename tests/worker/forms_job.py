@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.plan.case import READY, Case
+from commbench.plan.case import READY
 from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
 from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
@@ -47,9 +47,9 @@ cases = (*plan.cases(), *compressed.cases())
 arena = Arena(comm, tuple(case for case in cases if case.status == READY))
 
 
-def started(case: Case, buffers: Buffers) -> Callable[[], object]:
+def started(buffers: Buffers) -> Callable[[], object]:
     """The call of a case, started and waited for later."""
-    start = make_async_call(case, buffers)
+    start = make_async_call(buffers)
     return lambda: start().wait()
 
 
@@ -62,15 +62,15 @@ for case in cases:
     if case.status != READY:
         said["refused" if case.status == "unsupported" else "skipped"].append(case.name)
         continue
-    buffers = arena.buffers(case)
-    found = verify(case, buffers, case.index, make_call(case, buffers), Device())
+    buffers = arena.of_groups(case)[0]
+    found = verify(buffers, case.index, make_call(buffers), Device())
     if case.has_result or not case.dtype:
         said["wrong" if found.wrong else "right"].append(case.name)
     if is_small and ranks > 2:
         continue  # the larger size is started and waited for
     is_started = case.call_form.is_reference or case.call_form.start
     if is_started and not OPERATIONS[case.operation].is_on_host:
-        found = verify(case, buffers, case.index + 1, started(case, buffers), Device())
+        found = verify(buffers, case.index + 1, started(buffers), Device())
         said["wrong" if found.wrong else "started"].append(case.name)
 
 
@@ -83,9 +83,9 @@ coalesced, direct = (
     for form in ("coalesced", "direct")
 )
 with contextlib.suppress(RuntimeError):
-    CALL_FORMS[coalesced.form].run(refuse, dist, arena.buffers(coalesced))
-buffers = arena.buffers(direct)
-found = verify(direct, buffers, 1, make_call(direct, buffers), Device())
+    CALL_FORMS[coalesced.form].run(refuse, dist, arena.of_groups(coalesced)[0])
+buffers = arena.of_groups(direct)[0]
+found = verify(buffers, 1, make_call(buffers), Device())
 said["wrong" if found.wrong else "right"].append("after a refusal")
 (folder / f"{ranks}-{rank}.json").write_text(json.dumps(said))
 dist.destroy_process_group()

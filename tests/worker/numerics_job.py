@@ -34,10 +34,10 @@ given = {"sizes": "400000", "form": forms or None, "calls": calls or None, "data
 cases = parse_options(given).plan("gloo", "cpu", ranks).cases()
 arena = Arena(comm, cases)
 for case in cases:
-    buffers = arena.buffers(case)
+    buffers = arena.of_groups(case)[0]
     fill(buffers.send, Source(data, case.dtype, 0, 0), rank)
     np.save(folder / f"sent-{rank}.npy", buffers.send.numpy())
-    make_call(case, buffers)()
+    make_call(buffers)()
     np.save(folder / f"{case.call or case.form}-{rank}.npy", buffers.receive.numpy())
 dist.barrier()
 dist.destroy_process_group()

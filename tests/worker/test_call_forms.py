@@ -59,7 +59,7 @@ def test_a_form_that_is_started_and_waited_for_later_is_right_too(said: list[Sai
     for buffers in buffers_of(every_form(2)[0], 2):
         composed = next(case for case in every_form(2) if case.call_form.steps)
         with pytest.raises(RuntimeError, match="follow one another"):
-            make_async_call(composed, buffers)
+            make_async_call(buffers._replace(case=composed))
 
 
 def test_a_refusal_inside_the_coalescing_manager_leaves_nothing_behind(said: list[Said]) -> None:
@@ -79,14 +79,15 @@ def every_form(ranks: int) -> list[Case]:
 
 def buffers_of(case: Case, ranks: int) -> list[Buffers]:
     return [
-        Arena(Communicator(rank, ranks, Device()), (case,)).buffers(case) for rank in range(ranks)
+        Arena(Communicator(rank, ranks, Device()), (case,)).of_groups(case)[0]
+        for rank in range(ranks)
     ]
 
 
 def test_a_form_that_does_nothing_is_found_out() -> None:
     for case in every_form(3):
         everyone = buffers_of(case, case.ranks)
-        wrong = [verify(case, buffers, 11, lambda: None, Device()).wrong for buffers in everyone]
+        wrong = [verify(buffers, 11, lambda: None, Device()).wrong for buffers in everyone]
         assert sum(wrong) > case.count / 2, case.name
 
 
@@ -95,7 +96,7 @@ def test_flat_results_that_are_not_copied_back_are_found_out() -> None:
         if case.form == "flat_copy":
             wrong = 0
             for buffers in buffers_of(case, 2):
-                wrong += verify(case, buffers, 5, buffers.copy_in, Device()).wrong
+                wrong += verify(buffers, 5, buffers.copy_in, Device()).wrong
             assert wrong > case.count / 2, case.name
 
 

@@ -43,7 +43,7 @@ def test_out_of_place_buffers_share_no_byte_and_begin_on_a_page() -> None:
     for case in CASES:
         if case.placement != "in_place" and case.dtype:
             for rank in range(RANKS):
-                buffers = arena(rank).buffers(case)
+                buffers = arena(rank).of_groups(case)[0]
                 assert offset(buffers) * 4 >= buffers.send.nbytes
                 assert offset(buffers) * 4 % ALIGNMENT == 0
 
@@ -60,7 +60,7 @@ def test_pieces_of_a_case_share_no_byte_and_each_begins_on_a_page(size: int) -> 
             pieces = arena(rank, (case,)).pieces(case)
             assert len(pieces) == case.pieces == MOST_PIECES
             spans = []
-            for ((_, piece),) in pieces:
+            for (piece,) in pieces:
                 tensors = [tensor for tensor in (piece.send, piece.receive) if tensor.numel()]
                 starts = [tensor.storage_offset() * 4 for tensor in tensors]
                 ends = [s + t.nbytes for s, t in zip(starts, tensors, strict=True)]
@@ -78,17 +78,17 @@ class SecondDevice(Device):
 
 def test_a_barrier_is_told_the_device_of_its_rank(tmp_path: Path) -> None:
     (barrier,) = (case for case in CASES if case.operation == "barrier")
-    assert arena(0).buffers(barrier).device_ids is None
-    found = Arena(Communicator(0, RANKS, SecondDevice()), CASES).buffers(barrier)
+    assert arena(0).of_groups(barrier)[0].device_ids is None
+    found = Arena(Communicator(0, RANKS, SecondDevice()), CASES).of_groups(barrier)[0]
     assert found.device_ids == [1]
     dist.init_process_group(
         "gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "s"), 1)
     )
     try:
-        make_call(barrier, found)()
+        make_call(found)()
         # torch looks at what it is given, so it was given.
         with pytest.raises(TypeError, match="BarrierOptions"):
-            make_call(barrier, found._replace(device_ids=["x"]))()  # type: ignore[list-item]
+            make_call(found._replace(device_ids=["x"]))()  # type: ignore[list-item]
     finally:
         dist.destroy_process_group()
 
@@ -97,8 +97,8 @@ PIECES_USED = """
 import os
 from commbench.worker import coordinator
 make_call = coordinator.make_call
-def noted(case, buffers):
-    call, piece = make_call(case, buffers), buffers.receive.storage_offset() * 4 // 4096
+def noted(buffers):
+    call, piece = make_call(buffers), buffers.receive.storage_offset() * 4 // 4096
     def run():
         call()
         if piece == {corrupted}:
@@ -163,9 +163,9 @@ RUNS_OUT = """
 import torch
 from commbench.worker import coordinator
 verify = coordinator.verify.verify
-def exhausted(case, buffers, *rest):
-    found = verify(case, buffers, *rest)
-    if case.size_bytes == 2048 and buffers.rank == 1:
+def exhausted(buffers, *rest):
+    found = verify(buffers, *rest)
+    if buffers.case.size_bytes == 2048 and buffers.rank == 1:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     return found
 coordinator.verify.verify = exhausted

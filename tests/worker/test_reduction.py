@@ -59,16 +59,16 @@ def test_ranks_gather_share_and_agree_on_what_each_has(ranks: int) -> None:
     assert found == [(value,) * ranks for value in wanted]
 
 
-def test_an_error_of_the_decision_is_raised_on_every_rank() -> None:
-    def refuse(parts: list[int]) -> None:
-        raise UnavailableError(f"no: {parts}", "change it")
+def test_an_error_on_rank_0_is_raised_on_every_rank() -> None:
+    def ask(comm: Communicator) -> tuple[str, str]:
+        def refuse() -> None:
+            raise UnavailableError(f"no: {comm.rank}", "change it")
 
-    def agree(comm: Communicator) -> tuple[str, str]:
         with pytest.raises(UnavailableError) as caught:
-            comm.agree(comm.rank, refuse)
+            comm.on_rank_0(refuse)
         return caught.value.message, caught.value.hint
 
-    assert on_ranks(3, agree) == [("no: [0, 1, 2]", "change it")] * 3
+    assert on_ranks(3, ask) == [("no: 0", "change it")] * 3
 
 
 @pytest.mark.parametrize(

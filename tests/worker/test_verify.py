@@ -241,7 +241,8 @@ def test_comparing_64_mib_takes_less_than_16_mib_more(tmp_path: Path) -> None:
 def ranks_of(case: Case, ranks: int) -> list[Buffers]:
     """The buffers of every rank, all in this process; there is no group."""
     return [
-        Arena(Communicator(rank, ranks, Device()), (case,)).buffers(case) for rank in range(ranks)
+        Arena(Communicator(rank, ranks, Device()), (case,)).of_groups(case)[0]
+        for rank in range(ranks)
     ]
 
 
@@ -371,7 +372,7 @@ def test_an_operation_that_does_nothing_is_found_out(dtype: str) -> None:
             if not case.dtype:
                 continue
             wrong = [
-                verify.verify(case, buffers, 11, lambda: None, Device()).wrong
+                verify.verify(buffers, 11, lambda: None, Device()).wrong
                 for buffers in ranks_of(case, ranks)
             ]
             assert sum(wrong) > case.count / 2, case.name
@@ -397,10 +398,10 @@ def test_a_call_that_does_not_wait_for_the_stream_has_wrong_results(is_ordered: 
     device = FakeDevice(0, Fake())
     comm = Communicator(0, 1, device)
     arena = Arena(comm, (case,))
-    buffers = arena.buffers(case)
-    run = make_call(case, buffers)
+    buffers = arena.of_groups(case)[0]
+    run = make_call(buffers)
     call = device.in_stream(lambda: run()) if is_ordered else run
-    found = verify.verify(case, buffers, 7, call, device, Witness(case, buffers, comm))
+    found = verify.verify(buffers, 7, call, device, Witness(buffers, comm))
     if is_ordered:
         assert (found.wrong, found.fault) == (0, "")
     else:

@@ -82,7 +82,7 @@ def test_the_rank_that_holds_up_the_others_is_named_with_the_reason(
 def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
     heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
     found = hangs.diagnose_hang(heartbeats, 3)
-    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0)
+    error = hangs.make_hang_error(*found, heartbeats, replace(PLAN, timeout_s=20.0))
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
@@ -102,7 +102,7 @@ def test_where_a_rank_does_not_answer_its_realtime_mode_is_named(
 ) -> None:
     heartbeats = silenced({0: beat(12), 1: beat(12), 2: beat(11)}, *stopped)
     found = hangs.diagnose_hang(heartbeats, 3)
-    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0, cpu_mode)
+    error = hangs.make_hang_error(*found, heartbeats, replace(PLAN, cpu_mode=cpu_mode))
     assert error.hint.endswith("other threads: try --cpu-mode plain") == is_named
 
 
@@ -206,15 +206,15 @@ def test_a_message_replaces_a_record_and_is_returned_once(address: tuple[str, in
         for _ in range(3)
     ]
     one, two, after = map(heartbeats.StoreRecords, clients, "abb")
-    assert one.beat(b"{1}") == two.beat(b"{2}") == b""
-    assert one.read() == {"a": b"{1}", "b": b"{2}"}
+    assert one.beat(b"x1") == two.beat(b"x2") == b""
+    assert one.read() == {"a": b"x1", "b": b"x2"}
     assert one.claim(takes_over=False) and not two.claim(takes_over=False)
     one.send(b"!")
     assert two.read() == {"a": b"!", "b": b"!"}
-    assert (two.beat(b"{3}"), two.beat(b"{4}")) == (b"!", b"")
-    assert one.read() == {"a": b"!", "b": b"{4}"}
-    assert after.beat(b"{5}") == b""  # by the leader that follows
-    assert one.read()["b"] == b"{5}"
+    assert (two.beat(b"x3"), two.beat(b"x4")) == (b"!", b"")
+    assert one.read() == {"a": b"!", "b": b"x4"}
+    assert after.beat(b"x5") == b""  # by the leader that follows
+    assert one.read()["b"] == b"x5"
     assert two.claim(takes_over=True)  # from one that has not come to an end
     two.release()
     assert one.claim(takes_over=False)

@@ -265,7 +265,7 @@ def kind_notes(kinds: Sequence[Kind], every: Kinds) -> list[str]:
     rough = [FEW_CALLS] * any(0 < number < ENOUGH for number in few)
     rough += [ONE_CALL] * (1 in few)
     times = [row.time for row in rows if row.time]
-    rough += [BELOW_P5] * any(time.p5 and time.low and time.low < time.p5 for time in times)
+    rough += [BELOW_P5] * any(t.p5 and t.low and t.low < t.p5.value for t in times)
     every_line = [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()

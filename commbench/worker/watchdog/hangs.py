@@ -104,10 +104,10 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, .
 
 
 def make_hang_error(
-    culprits: Sequence[int], symptom: str, heartbeats: Heartbeats, cases: Sequence[Case],
-    timeout_s: float, cpu_mode: str = "",
-) -> errors.RankError:  # fmt: skip
+    culprits: Sequence[int], symptom: str, heartbeats: Heartbeats, plan: Plan
+) -> errors.RankError:
     """The error that says which ranks keep the others waiting, and what each rank does."""
+    cases = plan.cases()
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
     clauses = [f"{name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
     in_order = sorted(heartbeats.items())
@@ -129,11 +129,11 @@ def make_hang_error(
     if not is_line and any(case.call for case in cases):
         look = f"do all ranks make the same calls? If so, {network}"
     hint = (
-        f"an operation may take --timeout ({timeout_s:g} s), and in addition "
+        f"an operation may take --timeout ({plan.timeout_s:g} s), and in addition "
         f"{SLOWER_THAN_CHECKED:g} times as long as in its check; {look}"
     )
     if symptom in (STOPPED, STOPPED_ALL):
-        hint += realtime_hint(cpu_mode)
+        hint += realtime_hint(plan.cpu_mode)
     return errors.RankError("; ".join(clauses), hint, "\n".join(stacks[:MOST_NAMED]))
 
 
@@ -188,7 +188,7 @@ def diagnose(
     culprits, symptom = diagnose_hang(heartbeats, context.world_size)
     if culprits == (0,) and 0 not in heartbeats and store_host:
         symptom = f"on {store_host} {symptom}"
-    error = make_hang_error(culprits, symptom, heartbeats, cases, plan.timeout_s, plan.cpu_mode)
+    error = make_hang_error(culprits, symptom, heartbeats, plan)
     dumps = describe_dumps(heartbeats, dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
     answering = min((r for r in heartbeats if r not in silent), default=context.rank)

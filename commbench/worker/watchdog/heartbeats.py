@@ -21,12 +21,12 @@ import os
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.stats import collect
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.rank_state import DONE, MISSED_BEATS, Delays, RankState
@@ -38,9 +38,8 @@ HOSTS, CLAIM = "commbench/hosts", "commbench/claim"
 """Keys: the names of all hosts, each with a space behind it; the leader that makes a diagnosis."""
 RECORD = "commbench/record/"
 """Key by host: its record."""
-NOTHING_TOLD = ((), "", "")
-ALARM, DIAGNOSIS = b"!", b"="
-"""How a message to a host begins; a record begins with `{`."""
+ALARM, DIAGNOSIS, COMPRESSED = b"!", b"=", b"x"
+"""How a message to a host begins, and how a record does."""
 RANKS_PER_CORE = 8
 """From twice as many on, heartbeats may be late."""
 
@@ -104,15 +103,14 @@ class HostFolder:
 
     def tell(self, rank: int, stack: tuple[str, ...], failure: str, recorded: str) -> None:
         """Write what a rank tells of a hang or of its failure."""
-        rank_state.write_json(self.path / f"report-{rank}", (stack, failure, recorded))
+        rank_state.record(self.path, rank_state.REPORT, rank, (stack, failure, recorded))
 
     def heartbeats(self, missed: Mapping[int, int] | None = None) -> dict[int, Heartbeat]:
         """The heartbeats of the ranks of this host, by rank."""
-        told = {int(p.name.partition("-")[2]): p for p in self.path.glob("report-*[0-9]")}
+        told = rank_state.read_recorded(self.path, rank_state.REPORT)
         found = {}
         for rank, state in sorted(rank_state.read_states(self.path).items()):
-            what = json.loads(told[rank].read_text()) if rank in told else NOTHING_TOLD
-            stack, failure, recorded = what
+            stack, failure, recorded = told.get(rank, ((), "", ""))
             count = (missed or {}).get(rank, 0)
             found[rank] = Heartbeat(self._host, state, tuple(stack), failure, recorded, count)
         return found
@@ -149,26 +147,15 @@ def decode_diagnosis(text: str | bytes) -> Diagnosis:
 
 
 def encode_record(heartbeats: Heartbeats) -> bytes:
-    """The record of a host; what several ranks tell is in it once."""
-    told = collect(((b.stack, b.failure, b.recorded), rank) for rank, b in heartbeats.items())
-    told.pop(NOTHING_TOLD, None)
-    ranks = [(beat.missed, *beat.state) for beat in heartbeats.values()]
-    host = next((beat.host for beat in heartbeats.values()), "")
-    record = {"host": host, "ranks": ranks, "told": [(on, *what) for what, on in told.items()]}
-    return json.dumps(record, separators=(",", ":")).encode()
+    """The record of a host; compressed, since many ranks tell the same."""
+    return zlib.compress(json.dumps([*heartbeats.values()]).encode(), 1)
 
 
 def decode_record(record: bytes) -> dict[int, Heartbeat]:
     """The heartbeats in a record of a host."""
-    values = json.loads(record)
-    told = {rank: what for on, *what in values["told"] for rank in on}
-    found = {}
-    for missed, *numbers in values["ranks"]:
-        state = RankState(*numbers)
-        stack, failure, recorded = told.get(state.rank, NOTHING_TOLD)
-        beat = Heartbeat(values["host"], state, tuple(stack), failure, recorded, missed)
-        found[state.rank] = beat
-    return found
+    beats = (Heartbeat(*values) for values in json.loads(zlib.decompress(record)))
+    read = (b._replace(state=RankState(*b.state), stack=tuple(b.stack)) for b in beats)
+    return {beat.state.rank: beat for beat in read}
 
 
 class StoreRecords:
@@ -184,7 +171,7 @@ class StoreRecords:
         is_new, message = not self._last, b""
         while (found := self._store.compare_set(self._key, self._last, record)) != record:
             self._last = found  # a message, or what this host's leader before this one wrote
-            message = message if found.startswith(b"{") else found
+            message = message if found.startswith(COMPRESSED) else found
         self._last = record
         if is_new:
             self._store.append(HOSTS, f"{self._name} ")
@@ -222,9 +209,9 @@ def join_records(first: Mapping[str, bytes], second: Mapping[str, bytes]) -> dic
     that has not answered are silent."""
     found = {}
     for name, record in {**first, **second}.items():
-        if record.startswith(b"{"):
+        if record.startswith(COMPRESSED):
             found.update(decode_record(record))
-        elif (before := first.get(name, b"")).startswith(b"{"):
+        elif (before := first.get(name, b"")).startswith(COMPRESSED):
             for rank, beat in decode_record(before).items():
                 found[rank] = beat._replace(missed=MISSED_BEATS)
     return dict(sorted(found.items()))

@@ -6,9 +6,9 @@ The map is a part of the file `states`, which others can read and which outlives
 folder it is memory of the rank alone.
 
 `error-RANK.json` holds a CommbenchError. `failure-RANK.json` holds any other exception: a failure
-of that rank, or a secondary one, a connection that was lost because another rank ended. `log-RANK`
-is the output of a rank, `stack-RANK` the stack of a crash, and `report-RANK` what a rank tells of a
-hang or of its failure (see heartbeats).
+of that rank, or a secondary one, a connection that was lost because another rank ended.
+`report-RANK.json` is what a rank tells of a hang or of its failure (see heartbeats). `log-RANK` is
+the output of a rank, and `stack-RANK` the stack of a crash.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import json
 import mmap
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import CommbenchError, first_line, from_wire, reason_of, to_wire
 from commbench.host.procfs import read_stat
@@ -228,24 +229,29 @@ def make_failure(error: BaseException) -> RankFailure:
     return RankFailure(kind + reason, is_secondary)
 
 
-def record_failure(scratch_dir: Path, rank: int, failure: RankFailure) -> None:
-    """Write the failure of a rank."""
-    write_json(scratch_dir / f"failure-{rank}.json", failure._asdict())
+ERROR, FAILURE, REPORT = "error", "failure", "report"
+"""Kinds of files that ranks leave."""
+
+
+def record(scratch_dir: Path, kind: str, rank: int, values: Any) -> None:
+    """Leave a file of a kind, as JSON."""
+    write_json(scratch_dir / f"{kind}-{rank}.json", values)
+
+
+def read_recorded(scratch_dir: Path, kind: str) -> dict[int, Any]:
+    """What is in the files of a kind, by ascending rank."""
+    paths = {int(p.stem.rpartition("-")[2]): p for p in scratch_dir.glob(f"{kind}-*.json")}
+    return {rank: json.loads(path.read_text("utf-8")) for rank, path in sorted(paths.items())}
 
 
 def record_error(scratch_dir: Path, rank: int, error: CommbenchError) -> None:
     """Write an error that a person can act on."""
-    write_json(scratch_dir / f"error-{rank}.json", to_wire(error))
+    record(scratch_dir, ERROR, rank, to_wire(error))
 
 
 def read_error(scratch_dir: Path) -> CommbenchError | None:
     """The error that the lowest rank with one has recorded."""
-    return next(map(from_wire, _read(scratch_dir, "error").values()), None)
-
-
-def read_failures(scratch_dir: Path) -> dict[int, RankFailure]:
-    """The failures that ranks have recorded, by rank."""
-    return {rank: RankFailure(**values) for rank, values in _read(scratch_dir, "failure").items()}
+    return next(map(from_wire, read_recorded(scratch_dir, ERROR).values()), None)
 
 
 def log_path(scratch_dir: Path, rank: int) -> Path:
@@ -274,10 +280,16 @@ def write_json(path: Path, values: Any) -> None:
     replace_file(path, json.dumps(values))
 
 
-def _read(scratch_dir: Path, kind: str) -> dict[int, Any]:
-    """The values of all files of a kind, by ascending rank."""
-    paths = {int(p.stem.rpartition("-")[2]): p for p in scratch_dir.glob(f"{kind}-*.json")}
-    return {rank: json.loads(path.read_text("utf-8")) for rank, path in sorted(paths.items())}
+POLL_S = 0.02
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], limit_s: float, poll_s: float = POLL_S) -> T:
+    """What the condition says as soon as that is true, or at the limit."""
+    deadline = time.monotonic() + limit_s
+    while not (found := condition()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(poll_s, left))
+    return found
 
 
 MISSED_BEATS = 3

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import tempfile
-import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch.distributed as dist
 
 from commbench.host.environment import boot_id
 from commbench.worker.entrypoint import RankContext
+from commbench.worker.watchdog.rank_state import wait_until
 
 FOLDER = "commbench/folder/"
 """Key by host: the folder that its ranks share."""
@@ -59,22 +59,18 @@ class SharedFolder:
         for key in (host, f"{host}/{rank}"):  # a container may not see the folder of the others
             own = new_path()
             self.path = Path(store.compare_set(FOLDER + key, "", str(own)).decode())
-            lock = make_locked(own) if self.path == own else self._join(timeout_s)
-            if lock:
+            if lock := make_locked(own) if self.path == own else wait_until(self._join, timeout_s):
                 self._file = lock
                 return
         raise OSError(f"{self.path} is not there")
 
-    def _join(self, timeout_s: float) -> IO[str] | None:
-        """The lock of a folder that another rank makes; None where it does not come."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            with suppress(FileNotFoundError, PermissionError):
-                lock = (self.path / LOCK).open()
-                fcntl.flock(lock, fcntl.LOCK_SH)
-                if os.fstat(lock.fileno()).st_uid == os.getuid():
-                    return lock
-            time.sleep(0.02)
+    def _join(self) -> IO[str] | None:
+        """The lock of a folder that another rank makes; None where it is not there yet."""
+        with suppress(FileNotFoundError, PermissionError):
+            lock = (self.path / LOCK).open()
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock.fileno()).st_uid == os.getuid():
+                return lock
         return None
 
     def close(self) -> None:
