@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from commbench.analysis import diagnostic_figures as figures
+from commbench.host.cpu import PLAIN
+from commbench.plan.dimensions import DEFAULT_TIMING
+from commbench.plan.plan import CPU_MODES
 from commbench.results.schema import IN_SWEEP, RunHeader, is_in_process
 
 FEW_LAUNCHES = 6
 """Launches from which their differences can be seen: this many at least."""
+MANY_LAUNCHES = 12
+"""More than twice as many hardly narrow an interval: another host, or another time, does."""
 PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
@@ -28,9 +33,27 @@ def write_options(header: RunHeader | None, **values: str | float) -> str:
 
 
 def more_launches(header: RunHeader | None = None) -> str:
-    """`--launches 6`, or twice as many as there were."""
+    """`--launches 6`, or twice as many as there were; after MANY_LAUNCHES another remedy."""
     launches = header.plan.launches if header else 1
+    if launches > MANY_LAUNCHES:
+        return "an idle host (`commbench doctor`)"
     return write_options(header, launches=max(FEW_LAUNCHES, 2 * launches))
+
+
+def same_options(header: RunHeader, varied: str = "") -> str:
+    """The options, each after a blank, with which another command measures as a run did, where
+    these are not the usual ones and `varied`, a list of options, has none of them."""
+    plan, words = header.plan, {*varied.split()}
+    usual = PLAIN if "--overlap" in words else CPU_MODES[0]
+    kept = {
+        "--dtype": ",".join(plan.dtypes) if plan.dtypes != ("float32",) else "",
+        "--timing": plan.timing if not {"--form", "--overlap"} & words else "",
+        "--cpu-mode": plan.cpu_mode if plan.device == "cpu" and "--vary" not in words else "",
+    }
+    left_out = {"--timing": DEFAULT_TIMING, "--cpu-mode": usual}
+    return "".join(
+        f" {name} {value}" for name, value in kept.items() if value and value != left_out.get(name)
+    )
 
 
 def more_time(header: RunHeader | None = None, **values: str | float) -> str:

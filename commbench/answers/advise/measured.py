@@ -11,7 +11,7 @@ from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.clearer import FEW_LAUNCHES, more_precisely
+from commbench.analysis.clearer import FEW_LAUNCHES, more_precisely, same_options
 from commbench.analysis.diagnostics import WAITED, has_waited
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import as_loaded_run
@@ -27,8 +27,7 @@ from commbench.output.text import list_some
 from commbench.plan.backends import BACKENDS, find_family, suggest_variable
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.plan.case import Case
-from commbench.plan.dimensions import DEFAULT_TIMING, EAGER, ISOLATED
-from commbench.plan.plan import CPU_MODES
+from commbench.plan.dimensions import EAGER, ISOLATED
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
@@ -300,15 +299,9 @@ def run_command(header: RunHeader, operations: Sequence[str], options: str, size
     wanted = sizes or format_sizes(plan.sizes)
     if len(parse_sizes(wanted)) < 2 and plan.sizes:
         wanted = WIDE_SIZES
-    kept = [f"--dtype {','.join(plan.dtypes)}"] if plan.dtypes not in ((), ("float32",)) else []
-    words = {*options.split()}
-    if plan.timing not in ("", DEFAULT_TIMING) and not {"--form", "--overlap"} & words:
-        kept.append(f"--timing {plan.timing}")
-    usual = PLAIN if "--overlap" in words else CPU_MODES[0]
-    if plan.device == "cpu" and plan.cpu_mode not in ("", usual) and "--vary" not in words:
-        kept.append(f"--cpu-mode {plan.cpu_mode}")
     begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
-    return f"{_with_ranks(header, begin, options, *kept)} --label {_label(options)}"
+    kept = same_options(header, options)
+    return f"{_with_ranks(header, begin, f'{options}{kept}'.strip())} --label {_label(options)}"
 
 
 def _label(options: str) -> str:

@@ -21,6 +21,7 @@ from commbench.answers.check.sentences import slow_run_text
 from commbench.answers.compare import causes
 from commbench.answers.compare.comparison import Comparison
 from commbench.answers.compare.ratio import APART, CLOSE
+from commbench.answers.compare.turns import varied
 from commbench.answers.history.baseline import LATER_RUNS, WAITED_TOO
 from commbench.answers.history.level import Level
 from commbench.answers.history.store import db_option
@@ -182,7 +183,7 @@ def _texts(
         cause = "Then measure again without what differs: that shows whether it is the cause."
     judged = [case] if case else [row.case for row in gate.run.rows]
     differences = gate.comparison.differences if gate.comparison else ()
-    kinds, varied = causes.varied(differences, any(each.call for each in judged))
+    kinds, option = varied(differences, any(each.call for each in judged), gate.run.header)
     blanks = {
         "clearer": again, "passing": passing, "base": base, "run": run,
         "waited": waited_hint(each.header for each in gate.runs if not each.history)
@@ -191,7 +192,8 @@ def _texts(
         "resume": resume_command(gate.run.path),
         "db": _db(gate), "add": add,
         "floor": gate.worst and f"{format_GBps(gate.worst.rule.value)}GB/s",
-        "differs": differs, "cause": cause, "varied": varied, "kinds": kinds,
+        "differs": differs, "cause": cause,
+        "in_turns": causes.in_turns(None if history else gate.comparison, kinds, option),
     }  # fmt: skip
     return [texts[name].strip().format(**blanks) for name, is_so in applies.items() if is_so]
 

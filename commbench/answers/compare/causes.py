@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil, exp, floor, log, sqrt
-from shlex import quote
 
 from commbench.analysis import clearer as options
 from commbench.analysis import diagnostics
-from commbench.analysis.environment import NOT_SET, Difference
 from commbench.analysis.load import distinct_names
 from commbench.analysis.rows import launches_of
 from commbench.analysis.statistics import median
@@ -22,7 +20,7 @@ from commbench.answers.show.run_document import within_note
 from commbench.output.text import as_sentence, join_words, list_some
 from commbench.results.run_folder import holds_rounds, resume_command
 from commbench.results.schema import IN_SWEEP, RunHeader, is_imported, is_in_process
-from commbench.units import format_rough, format_share, format_sizes
+from commbench.units import format_rough, format_share
 from commbench.views import cells
 
 MOST_DIFFERENCES = 3
@@ -271,34 +269,35 @@ def clearer(
     return f"More {host.SEVERAL[word]} decide this limit. {then}: {how}"
 
 
-def varied(differences: Sequence[Difference], is_own_call: bool) -> tuple[str, str]:
-    """What a sweep compares in turns, and the option of it: the only difference that may change
-    times, if that can be varied."""
-    likely = [each for each in differences if each.is_likely]
-    name, *values = likely[0] if len(likely) == 1 else ("", "", "")
-    if name == "cpu_mode":
-        return "both CPU modes", f"--vary cpu-mode={values[0]},{values[1]}"
-    what, option = "two environments", "--vary python=OLD,NEW"
-    if is_own_call:
-        what, option = "two versions of a call", "--vary call=OLD/FILE.py:NAME,NEW/FILE.py:NAME"
-    if name and likely[0].is_variable:
-        old, new = ("-" if value == NOT_SET else value for value in values)
-        option = f"--env {quote(f'{name}={old},{new}')}"
-    return what, option
+def _differ(found: Comparison) -> bool:
+    """Whether a sweep could vary something: an own call, or what is known to differ."""
+    is_own = any(row.either.call for row in found.rows)
+    return is_own or bool(found.mismatches) or any(each.is_likely for each in found.differences)
+
+
+def in_turns(found: Comparison | None, kinds: str, option: str) -> str:
+    """What measures both sides in turns: a sweep, or more launches of two runs between which
+    nothing differs that a sweep could vary."""
+    runs = [each.run for each in (found.a, found.b) if each.run] if found else []
+    others = any(is_in_process(run.header) or is_imported(run.header) for run in runs)
+    if not found or len(runs) < 2 or others or found.are_of_two_boots or _differ(found):
+        return f"measure {kinds} in turns: `commbench sweep {option}`."
+    number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in (found.a, found.b)))
+    return _continue(found, number)
 
 
 def _sweep(found: Comparison) -> str:
     """The sweep that measures what two runs compare; empty where ranks or nodes differ, or a sweep
-    cannot start these ranks or calls."""
+    cannot start these ranks or calls, or nothing differs that it could vary."""
     run = found.b.run
     is_other = any(each.name != "cpu_mode" for each in found.mismatches)
     if is_other or run is None or run.header.num_nodes > 1 or run.header.plan.workload:
         return ""
-    plan = run.header.plan
+    if not _differ(found):
+        return ""
     is_own = any(row.either.call for row in found.rows)
-    what, option = varied([*found.mismatches, *found.differences], is_own)
-    sizes = f" --sizes {format_sizes(plan.sizes)}" * bool(plan.sizes)
-    line = f"`commbench sweep {option} --op {','.join(plan.operations)}{sizes}`"
+    what, option = turns.varied([*found.mismatches, *found.differences], is_own, run.header)
+    line = f"`commbench sweep {option}`"
     return f"measure {what} in turns, with the other options of these runs: {line}."
 
 

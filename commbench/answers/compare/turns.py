@@ -1,4 +1,5 @@
-"""In how many turns two runs were measured, and how far a run may be from another one for that."""
+"""In how many turns two runs were measured, how far a run may be from another one for that, and
+which sweep takes turns."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter, sub
+from shlex import quote
 from typing import NamedTuple, TypeAlias
 
 from commbench.analysis import statistics
+from commbench.analysis.clearer import same_options
+from commbench.analysis.environment import NOT_SET, Difference
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.rows import samples_by_launch
-from commbench.results.schema import IN_SWEEP, Run
+from commbench.results.schema import IN_SWEEP, Run, RunHeader, is_imported
+from commbench.units import format_sizes
 
 SURE_TURNS, TIMES_AS_WIDE = 3, 2.0
 """In fewer turns, two runs on CPUs are faster or slower only if an interval so many times as wide
@@ -99,3 +104,26 @@ def _count_turns(a: Sequence[str], b: Sequence[str]) -> tuple[int, int]:
         began += [side for _, side in order]
     sides = [side for side, _ in groupby(began)]
     return sides.count(0), sides.count(1)
+
+
+def varied(
+    differences: Sequence[Difference], is_own_call: bool, header: RunHeader | None
+) -> tuple[str, str]:
+    """What a sweep compares in turns, and its options: the only difference that may change times,
+    if that can be varied, and what a run was measured with."""
+    likely = [each for each in differences if each.is_likely]
+    name, *values = likely[0] if len(likely) == 1 else ("", "", "")
+    what, option = "two environments", "--vary python=OLD,NEW"
+    if name == "cpu_mode":
+        what, option = "both CPU modes", f"--vary cpu-mode={values[0]},{values[1]}"
+    elif name and likely[0].is_variable:
+        old, new = ("-" if value == NOT_SET else value for value in values)
+        option = f"--env {quote(f'{name}={old},{new}')}"
+    elif is_own_call:
+        what, option = "two versions of a call", "--vary call=OLD/FILE.py:NAME,NEW/FILE.py:NAME"
+    if not header or is_imported(header):
+        return what, option
+    plan, own = header.plan, option * ("cpu-mode" in option)
+    sizes = f" --sizes {format_sizes(plan.sizes)}" * bool(plan.sizes)
+    operations = f" --op {','.join(plan.operations)}" * bool(plan.operations)
+    return what, f"{option}{operations}{sizes}{same_options(header, own)}"
