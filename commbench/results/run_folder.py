@@ -66,7 +66,10 @@ def empty_folder(folder: Path) -> Path:
     except OSError as error:
         raise files.unreadable_error(folder, error, "choose another folder") from None
     if not is_empty:
-        hint = "choose another folder: nothing is overwritten"
+        kinds = {"run": JOURNAL, "sweep": SWEEP}
+        kind = next((kind for kind, name in kinds.items() if files.is_file(folder / name)), "")
+        resume = f"; `commbench {kind} --resume {quote(str(folder))}` continues what it has"
+        hint = "choose another folder: nothing is overwritten" + resume * bool(kind)
         raise RecordsError(f"{folder} exists and is not empty", hint)
     return folder
 

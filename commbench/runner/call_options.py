@@ -324,7 +324,13 @@ def _nccl_tests_sizes(
     if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
         raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
     if stepfactor is None or float(stepfactor) <= 1:
-        return size_range(first, last, add=parse_size(stepbytes or "1M"))
+        sizes = size_range(first, last, add=parse_size(stepbytes or "1M"))
+        if stepbytes is None and first < last and not sizes[1:]:
+            why = (
+                f"-b {minbytes} -e {maxbytes} is {minbytes} alone: as in nccl-tests, the step is 1M"
+            )
+            raise UsageError(why, "write -f 2 to double, or -i and a step; -e like -b for one size")
+        return sizes
     if stepbytes is not None:
         raise UsageError("-f and -i both choose the next size", "leave out one of them")
     return size_range(first, last, factor=float(stepfactor))

@@ -80,12 +80,8 @@ def _mode_answers(report: DoctorReport) -> Iterator[str]:
             "run `commbench doctor --rounds 12 --seconds 240` while nothing else runs"
         )  # fmt: skip
         plain = next(each for each in report.effects if each.mode == "plain")
-        own, other = join_words([*map(_in_mode, unknown)]), _in_mode(plain)
-        yield f"Whether small calls take longer in {own} than in {other} is undecided; {what}."
-
-
-def _in_mode(effect: ModeEffect) -> str:
-    return f"{effect.mode} ({cells.time_text(effect.time_s)})"
+        took = join_words([f"{cells.time_text(e.time_s)} in {e.mode}" for e in (*unknown, plain)])
+        yield f"Small calls take {took}: which of these is fastest is undecided; {what}."
 
 
 def _more_seconds(report: DoctorReport) -> str:

@@ -131,12 +131,14 @@ def _plausible_sentence(found: expectation.Expectation, busbw: float) -> str:
 def _near_a_ring(found: expectation.Expectation, busbw: float) -> str:
     """That a low bandwidth is that of a ring, of any size, where others reached more with NVLS."""
     figures = [figure.published for figure in found.figures]
-    rings = [one.busbw_bytes_per_s for one in figures if one.how == "ring"]
-    near = min(rings, key=lambda ring: abs(busbw - ring), default=0.0)
-    is_near = near and max(near / busbw, busbw / near) <= _LIKE_RING
-    if not (is_near and any(one.how in _NVLS for one in figures)):
+    rings = [one for one in figures if one.how == "ring"]
+    near = min(rings, key=lambda one: abs(busbw - one.busbw_bytes_per_s), default=None)
+    if near is None or not any(one.how in _NVLS for one in figures):
         return ""
-    return f" A ring reaches {gbps(near)} GB/s: is NVLS on?"
+    reached = near.busbw_bytes_per_s
+    if max(reached / busbw, busbw / reached) > _LIKE_RING:
+        return ""
+    return f" A ring reached {gbps(reached)} GB/s on {near.machine}: is NVLS on?"
 
 
 def judgement_text(judgement: expectation.Judgement) -> str:
