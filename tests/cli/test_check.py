@@ -59,10 +59,8 @@ def test_exit_codes(commbench: Commbench, runs: Path, arguments: str, code: int)
     root = ElementTree.parse(runs / "report.xml").getroot()
     failures, errors = int(root.get("failures", "")), int(root.get("errors", ""))
     assert (failures + errors > 0) == (code != 0)
-    (whole,) = root[-1][0]
-    found = {0: ("system-out", None), 1: ("failure", "fail"), 7: ("error", "no verdict")}
-    assert (whole.tag, whole.get("type")) == found[code]
     assert (failures > 0) == (code == 1)
+    assert {0: "PASS: ", 1: "FAIL: ", 7: "NO VERDICT: "}[code] in "".join(root.itertext())
 
 
 @pytest.mark.parametrize("rule", ["broadcast:1GB/s", "1G-:1GB/s"])

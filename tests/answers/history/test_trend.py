@@ -362,8 +362,8 @@ def test_verbose_prints_the_times_of_all_rows_of_the_picture(
     assert len(re.findall(r"\(\S+ ms\)", times)) == 6  # of run 6
     assert len(re.findall(r" [um]s\b", times)) == 6 * 14
     assert max(map(len, full.splitlines())) <= 80
-    assert re.search(r"Run 6 took [23]\.\d+ to [23]\.\d+ times as long as usual", brief), brief
-    assert f"`commbench history forget 6 --db {history.path}` leaves that run out" in brief
+    assert re.search(r"Run 6 took 3\.\d+ times as long as usual", brief), brief
+    assert "`commbench history forget 6 --db " in brief and "` leaves that run out." in brief
 
 
 def test_a_picture_tells_usual_runs_from_others(history: History) -> None:
