@@ -213,11 +213,12 @@ def _scale(size_bytes: int) -> tuple[str, str]:
 
 def format_about(size_bytes: float, *ends: float) -> str:
     """About how many bytes, with two digits or, from 100 on, three: `8.5 KiB`, `270 KiB`; with the
-    ends of an interval in the same unit: `270 KiB (210 … 340)`."""
+    ends of an interval: `270 (210 … 340) KiB`."""
     unit, shift = next((u for u in _SHIFTS.items() if size_bytes >= 1 << u[1]), ("", 0))
     decimals = int(size_bytes < 10 << shift)
     value, *texts = (f"{each / (1 << shift):.{decimals}f}" for each in (size_bytes, *ends))
-    return f"{value} {unit + 'i' * bool(unit)}B" + (f" ({' … '.join(texts)})" if ends else "")
+    interval = f" ({' … '.join(texts)})" if ends else ""
+    return f"{value}{interval} {unit + 'i' * bool(unit)}B"
 
 
 def seven_digits(value: float) -> float:

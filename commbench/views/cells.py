@@ -178,11 +178,13 @@ def _ratio_cell(found: Any) -> str:
 
 def share_with_interval_text(found: Any, unit: str = " %") -> str:
     """A fraction in percent with its interval: `52 (48 … 55) %`; with decimals where the
-    interval is narrower than a percent point, or next to 0."""
+    interval is narrower than a percent point, or next to 0, until its ends differ."""
     value, low, high = _estimate(found)
     if low is None or high is None:
         return units.format_share(value).replace(" %", unit)
     decimals = 1 - floor(log10(100 * high)) if 0 < high < 1e-3 else int(0 < high - low < 0.01)
+    while decimals < 3 and low < high and round(100 * low, decimals) == round(100 * high, decimals):
+        decimals += 1
     ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))
     shown = [f"{number:.{decimals}f}" for number in ends]
     return f"{shown[0]} ({shown[1]} … {shown[2]}){unit}"

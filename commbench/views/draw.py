@@ -161,7 +161,7 @@ def draw(picture: plot.Picture, width: float = WIDTH) -> Figure:
     inner = width - 2 * EDGE
     notes = [
         line
-        for note in (*picture.notes, *layout.notes)
+        for note in (*picture.notes, ". ".join(layout.notes))
         for line in plot.wrap(plot.plain(note.replace("`", "")), plot.SMALL, inner)
     ]
     title = plot.wrap(plot.plain(picture.title), plot.TITLE, inner, "bold")

@@ -100,7 +100,8 @@ def answer(fleet: FleetResult) -> str:
     """How many nodes have each verdict, and the worst of those to drain."""
     every = format_count(len(fleet.nodes), "node")
     if fleet.outcome == judged.PASS:
-        return f"PASS: none of {every} is slower than the others.{_least(fleet.groups)}"
+        by = format_rough_percent(fleet.tolerance)
+        return f"PASS: none of {every} is over {by} slower than the others.{_least(fleet.groups)}"
     if _are_too_few(fleet):
         return f"NO VERDICT: {every} cannot be judged: a fleet needs {LEAST_NODES} nodes or more."
     words = {judged.DRAIN: "to drain", judged.AGAIN: "to measure again", judged.PASS: "sound"}
