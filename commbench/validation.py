@@ -31,19 +31,12 @@ LONGEST_TEXT = 10_000
 LARGEST_INTEGER = 1 << 53
 """Up to this, every integer is exact as a float, and all JSON parsers read it alike (RFC 8259)."""
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (int, float),
-    "None": (type(None),),
-    "dict": (dict,),
-}
-
-
-_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
-          "None": "null", "tuple": "a list", "dict": "an object"}  # fmt: skip
-"""How JSON calls the types of annotations."""
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"), "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"), "bool": ((bool,), "true or false"),
+    "None": ((type(None),), "null"), "dict": ((dict,), "an object"), "tuple": ((), "a list"),
+}  # fmt: skip
+"""The types of annotations, and how JSON calls them; a tuple is checked by what is in it."""
 
 
 def build(record: type[T], values: dict[str, Any], **make: Callable[[Any], object]) -> T:
@@ -72,7 +65,8 @@ def build(record: type[T], values: dict[str, Any], **make: Callable[[Any], objec
         annotation, types, others = checks[name]
         if not _fits(value, types, others):
             is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
-            kinds = [_WORDS.get(each.partition("[")[0], each) for each in annotation.split(" | ")]
+            names = [each.partition("[")[0] for each in annotation.split(" | ")]
+            kinds = [_KINDS[each][1] if each in _KINDS else each for each in names]
             wanted = f"at most {LONGEST_TEXT} characters" if is_long else " or ".join(kinds)
             raise ValueError(f"{name} is {brief(value)}, not {wanted}")
         if type(value) is list:
@@ -96,8 +90,9 @@ def texts_of(record: type) -> dict[str, str]:
 def _parse_annotation(annotation: str) -> tuple[frozenset[type], tuple[_Check, ...]]:
     """The plain types of an annotation, and checks for its other options."""
     options = [option.partition("[") for option in annotation.split(" | ")]
-    kinds = frozenset(kind for name, _, _ in options for kind in _KINDS.get(name, ()))
-    others = [(name, inner.split(",")[0]) for name, _, inner in options if name not in _KINDS]
+    plain_types = {name: _KINDS.get(name, ((), ""))[0] for name, _, _ in options}
+    kinds = frozenset(kind for types in plain_types.values() for kind in types)
+    others = [(name, inner.split(",")[0]) for name, _, inner in options if not plain_types[name]]
     return kinds, tuple(
         partial(_is_tuple, inner) if name == "tuple" else lambda _: True for name, inner in others
     )

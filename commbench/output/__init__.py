@@ -1,1 +1,1 @@
-"""Printing, tables, paragraphs, Markdown, JUnit XML, progress, and the style of plots."""
+"""Printing, paragraphs, what continuous integration reads, and progress."""

@@ -2,7 +2,7 @@
 JUnit XML, of which this is the only writer.
 
 A line that begins with `::`, also after blanks, is a command to GitHub's runner; so is `##[` within
-a line. Text from files is therefore escaped in the commands; table.safe treats all other output.
+a line. Text from files is therefore escaped in the commands; text.safe treats all other output.
 Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
 """
 

@@ -1,4 +1,4 @@
-"""Text that is safe to print and fits the terminal: tables, styles, paragraphs, lists in a
+"""Text that is safe to print and fits the terminal: styles, paragraphs, lists in a
 sentence. Rich would take twice the start-up time of `show`.
 
 Terminals execute control sequences, some characters reverse the direction of text, and GitHub's
@@ -23,29 +23,6 @@ T = TypeVar("T")
 STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 BOLD, RED, GREEN, YELLOW, PLAIN = STYLES
 _STYLE = re.compile("(" + "|".join(map(re.escape, STYLES)) + ")")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
-    """Lines of a table: headings (`\\n` makes two lines of one), a rule, the rows.
-
-    Columns are right-aligned, except those whose heading is in `left` (comma-separated).
-    """
-    heads = [heading.split("\n") for heading in headings]
-    depth = max(map(len, heads))
-    lines = [*zip(*([""] * (depth - len(head)) + head for head in heads), strict=True)]
-    body = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(width, column)) for column in zip(*lines, *body, strict=True)]
-    to_left = [heading in left.split(",") for heading in headings]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = []
-        for cell, wide, is_left in zip(cells, widths, to_left, strict=True):
-            gap = " " * (wide - width(cell))
-            padded.append(cell + gap if is_left else gap + cell)
-        return ("  " + "  ".join(padded)).rstrip()
-
-    rule = "  " + "─" * (sum(widths) + 2 * len(widths) - 2)
-    return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
 
 
 def as_sentence(text: str) -> str:

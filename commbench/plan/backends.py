@@ -12,10 +12,11 @@ callers. TensorPipe's variables (`TP_`) are absent: no collective reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, closest, name_error, value_error, wrong_value
-from commbench.plan.links import read_table
+from commbench.plan.links import Loader, read_table
 from commbench.validation import by_name
 
 
@@ -130,9 +131,8 @@ class VariableFamily(NamedTuple):
     """Whether no other name with this prefix is read."""
 
 
-def variable_families() -> tuple[VariableFamily, ...]:
-    """Every family in `data/variables.csv`. The first one whose prefix begins a name counts."""
-    return read_table("variables.csv", VariableFamily)
+variable_families: Loader[VariableFamily] = partial(read_table, "variables.csv", VariableFamily)
+"""The first one whose prefix begins a name counts."""
 
 
 def find_family(name: str) -> VariableFamily | None:

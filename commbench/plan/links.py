@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest, name_error, wrong_value
@@ -20,6 +20,8 @@ from commbench.validation import texts_of
 
 NODE = "node"
 T = TypeVar("T")
+Loader: TypeAlias = Callable[[], tuple[T, ...]]
+"""Gives every record of a table of `data/`."""
 _UNITS = {
     "MB/s": GB / 1e3, "GB/s": GB, "TB/s": GB * 1e3,
     "MBps": GB / 1e3, "GBps": GB, "TBps": GB * 1e3,
@@ -103,21 +105,6 @@ class Threshold(NamedTuple):
     source: str
 
 
-def load_links() -> tuple[Link, ...]:
-    """Every link in `data/links.csv`."""
-    return read_table("links.csv", Link)
-
-
-def load_published() -> tuple[Published, ...]:
-    """Every figure in `data/published.csv`."""
-    return read_table("published.csv", Published)
-
-
-def load_thresholds() -> tuple[Threshold, ...]:
-    """Every demand in `data/thresholds.csv`."""
-    return read_table("thresholds.csv", Threshold)
-
-
 _COLUMNS = {
     "GBps": "bytes_per_second", "busbw_GBps": "busbw_bytes_per_s", "low": "low_bytes_per_s",
     "high": "high_bytes_per_s",
@@ -150,6 +137,11 @@ def read_table(file: str, record: type[T]) -> tuple[T, ...]:
             values[field] = _READERS[kind](cell) if cell or not none else None
         found.append(record(**values))
     return tuple(found)
+
+
+load_links: Loader[Link] = partial(read_table, "links.csv", Link)
+load_published: Loader[Published] = partial(read_table, "published.csv", Published)
+load_thresholds: Loader[Threshold] = partial(read_table, "thresholds.csv", Threshold)
 
 
 def find_link(text: str) -> Link:
@@ -267,9 +259,7 @@ class Fabric(NamedTuple):
         return bool(connects and connects < -(-ranks // nodes) and connects <= LARGEST_NODE)
 
 
-def load_gpus() -> tuple[Gpu, ...]:
-    """Every accelerator in `data/gpus.csv`; a name with more words comes before one with fewer."""
-    return read_table("gpus.csv", Gpu)
+load_gpus: Loader[Gpu] = partial(read_table, "gpus.csv", Gpu)
 
 
 @lru_cache(maxsize=256)

@@ -49,6 +49,8 @@ class _Kind(NamedTuple):
     value: str = ""
     """What its value is; empty for a kind without one."""
     largest: float = 0.0
+    usual: float | None = None
+    """The value that is taken where none is given; None where one must be."""
 
 
 def _receiving(weights: list[int]) -> Weights:
@@ -87,12 +89,11 @@ KINDS: dict[str, _Kind] = {
         [int(rank + 1 < n or n == 1) for rank in range(n)])),
     "w6": _Kind(
         "w2 on rank STEP modulo n",
-        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED,
+        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED, usual=0.0,
     ),
     "w7": _Kind("one rank gets half of all", lambda n, _: _receiving(
         [max(1, n - 1), *[1] * (n - 1)])),
 }  # fmt: skip
-_OPTIONAL_VALUES = {"w6": 0.0}
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,12})?")
 _DIGEST = re.compile(r"#[0-9a-f]{8}$")
 
@@ -115,8 +116,8 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
         hint = f"known: {', '.join(known)}, {FILE}:MATRIX.csv; a seed may follow, as in zipf:1:7"
         raise UsageError(f"unknown imbalance {text!r:.60}", hint)
     kind = KINDS[name]
-    value = _OPTIONAL_VALUES.get(name, 0.0)
-    if kind.value and (numbers or name not in _OPTIONAL_VALUES):
+    value = kind.usual or 0.0
+    if kind.value and (numbers or kind.usual is None):
         number = numbers.pop(0) if numbers else ""
         value = _parse_number(text, number, kind.value, kind.largest)
     seed = int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED)) if numbers else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from commbench.output.text import clean
@@ -38,13 +38,14 @@ def escape(text: str) -> str:
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "", is_escaped: bool = False
-) -> list[str]:
-    """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
+    headings: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str],
+    is_escaped: bool = False,
+) -> list[str]:  # fmt: skip
+    """Lines of a table; columns whose heading is in `left` are left-aligned.
     `is_escaped`: the cells are Markdown already."""
     return [
         _line([escape(heading.replace("\n", " ")) for heading in headings]),
-        _line([":--" if heading in left.split(",") else "--:" for heading in headings]),
+        _line([":--" if heading in left else "--:" for heading in headings]),
         *(_line(row if is_escaped else [*map(escape, row)]) for row in rows),
     ]
 
@@ -93,7 +94,7 @@ def _block(block: doc.Block, level: int, most_rows: int) -> Iterable[str]:
             items = [f"* {_prose(text)}" for text in texts]
             return [f"**{escape(title)}**", "", *items] if title and items else items
         case doc.Facts(pairs):
-            return table(("what", "value"), pairs, left="what,value")
+            return table(("what", "value"), pairs, left=("what", "value"))
         case doc.Table():
             return _table(block, most_rows)
         case doc.Code(text, lines):
@@ -112,7 +113,7 @@ def _table(block: doc.Table, most_rows: int) -> list[str]:
         for row, tone in zip(cells, shown.tones(), strict=True)
     ]
     lines = [f"**{escape(block.title)}**", ""] if block.title else []
-    lines += table(headings, rows, ",".join(left), is_escaped=True)
+    lines += table(headings, rows, left, is_escaped=True)
     if len(block.rows) > len(shown.rows):
         lines += ["", f"{len(block.rows) - len(shown.rows)} more rows are in the HTML report."]
     return lines

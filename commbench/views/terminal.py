@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, zip_longest
+from itertools import chain, groupby, zip_longest
 from operator import itemgetter
 
 from commbench.output.text import (
@@ -20,7 +20,6 @@ from commbench.output.text import (
     style,
     width,
 )
-from commbench.output.text import table as table_lines
 from commbench.units import format_count
 from commbench.views import document as doc
 from commbench.views.cells import TEXT, Column
@@ -171,18 +170,31 @@ def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list
 
 
 def _lines(filled: Sequence[Filled]) -> list[list[str]]:
-    """The lines of the headings, and those of each row."""
-    headings = [column.heading for column, _ in filled]
-    left = ",".join(column.heading for column, _ in filled if column.unit.is_left)
+    """The lines of the headings, with a rule below, and those of each row. Columns are aligned on
+    the right, unless their unit says otherwise."""
+    headings = [column.heading.split("\n") for column, _ in filled]
+    depth = max(map(len, headings))
+    heads = [*zip(*([""] * (depth - len(head)) + head for head in headings), strict=True)]
     wrapped = [
-        [_wrap(cell, room) if column.is_wrapped else [cell] for cell in cells]
+        [_wrap(cell, room) if column.is_wrapped else [clean(cell)] for cell in cells]
         for (column, cells), room in zip(filled, _rooms(filled), strict=True)
     ]
-    parts = [list(zip_longest(*row, fillvalue="")) for row in zip(*wrapped, strict=True)]
-    lines = iter(table_lines(headings, [line for row in parts for line in row], left))
-    number = 1 + max(heading.count("\n") + 1 for heading in headings)
-    heights = [number, *map(len, parts)]
-    return [[next(lines) for _ in range(height)] for height in heights]
+    rows = [[*zip_longest(*row, fillvalue="")] for row in zip(*wrapped, strict=True)]
+    texts = [*heads, *chain.from_iterable(rows)]
+    widths = [max(map(width, cells)) for cells in zip(*texts, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = []
+        for (column, _), cell, wide in zip(filled, cells, widths, strict=True):
+            gap = " " * (wide - width(cell))
+            padded.append(cell + gap if column.unit.is_left else gap + cell)
+        return ("  " + "  ".join(padded)).rstrip()
+
+    rule = "  " + "─" * (sum(widths) + 2 * len(widths) - 2)
+    return [
+        [*(style(line(head), BOLD) for head in heads), rule],
+        *([*map(line, row)] for row in rows),
+    ]
 
 
 def _rooms(filled: Sequence[Filled]) -> list[int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
+from operator import itemgetter
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +24,17 @@ from commbench.output.text import (
     line_width,
     safe,
     style,
-    table,
     width,
 )
+from commbench.views.cells import NUMBER, Column
+from commbench.views.document import Table
+from commbench.views.terminal import blocks_text
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in a terminal."""
+    columns = [Column(heading, itemgetter(n), NUMBER) for n, heading in enumerate(headings)]
+    return "\n".join(blocks_text([Table("", columns, rows)])).split("\n")
 
 
 class Terminal(io.StringIO):
@@ -78,8 +88,11 @@ def test_control_characters_become_blanks(text: str, printed: str) -> None:
     assert clean(text) == printed
 
 
+cells = st.text(min_size=1, max_size=12)
+
+
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=5))
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=5))
 def test_a_table_of_any_text_has_one_line_per_row_and_nothing_to_obey(
     rows: list[tuple[str, str]],
 ) -> None:

@@ -89,7 +89,7 @@ MARKDOWN_COLUMNS = (
 def markdown_text(source: LoadedRun) -> str:
     """A table with a row per case, for an issue or a page."""
     rows = [[column.cell(row) for column in MARKDOWN_COLUMNS] for row in source.rows]
-    lines = table([column.heading for column in MARKDOWN_COLUMNS], rows, left="case,status")
+    lines = table([column.heading for column in MARKDOWN_COLUMNS], rows, left=("case", "status"))
     return "\n".join([f"### {escape(source.name)}", "", *lines]) + "\n"
 
 
