@@ -30,6 +30,7 @@ from commbench.output.text import join_words
 from commbench.plan import dimensions, operations
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
+from commbench.readers.base import is_whole, name_cells
 from commbench.readers.lines import read_cells, table_lines
 from commbench.readers.source import parse_source
 from commbench.results.files import read_whole, reading
@@ -234,11 +235,8 @@ def read_published(path: Path) -> list[Observation]:
     found: list[Observation] = []
     systems: dict[str, None] = {}
     for line in lines[1:]:
-        fields = read_cells([line])
         try:
-            if len(fields) != len(names):
-                raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
-            row = dict(zip(names, fields, strict=True))
+            row = name_cells(names, read_cells([line]))
             systems.setdefault(row.get(SYSTEM, ""))
             found.append(_read_row({"ranks_per_node": row.get("world_size", ""), **row}))
         except (ValueError, CommbenchError) as error:
@@ -276,7 +274,7 @@ def _read_row(row: dict[str, str]) -> Observation:
 
 def _integer(row: dict[str, str], name: str, least: int, most: int) -> int:
     text = row[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+    if not (is_whole(text) and least <= int(text) <= most):
         raise ValueError(f"{name} is {brief(text)}, not a whole number from {least} to {most}")
     return int(text)
 
