@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.fit import factor_above, fit_sizes
-from commbench.answers.cost.observations import make_points
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats import UNDECIDED, Array, Estimate, decide, np
@@ -79,9 +78,8 @@ class TimeTable(NamedTuple):
         """The first and the last of the largest sizes, if it is not sure that the time grows with
         them: nothing shows larger ones then. The line is that of `commbench explain`; of two sizes
         the intervals count."""
-        curve = fit_sizes(make_points(dict(zip(self.sizes, self.times, strict=True))))
-        if curve:
-            return None if curve.ranges[-1].grows else curve.ranges[-1].ends
+        if ranges := fit_sizes(dict(zip(self.sizes, self.times, strict=True))):
+            return None if ranges[-1].grows else ranges[-1].ends
         is_sure = self.times[-1].ends[0] > self.times[0].ends[1]
         return None if is_sure else (self.smallest, self.largest)
 

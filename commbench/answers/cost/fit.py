@@ -15,7 +15,7 @@ quick, and not tested on points that the fit was made without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations, pairwise
 from math import exp, log2, sqrt
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import CostModel
-from commbench.answers.cost.machine import Curve, Point
+from commbench.answers.cost.machine import Curve, Point, uncertainty
 from commbench.stats import MAD_TO_SD, Array, Estimate, np, student_quantile
 
 ROUNDS = 3
@@ -218,28 +218,22 @@ class Range(NamedTuple):
         """Whether the time surely grows with the size."""
         return self.beta.ends[0] > 0
 
-
-class SizeCurve(NamedTuple):
-    """The fitted time by size, for one number of ranks."""
-
-    ranges: tuple[Range, ...]
-
-    def range_of(self, size: float) -> Range:
-        """The range that a size belongs to."""
-        return next((each for each in self.ranges if size <= each.ends[1]), self.ranges[-1])
-
-    def at(self, size: float) -> tuple[float, float]:
-        """The time at this size in seconds: the part that does not grow with the size within the
-        range of sizes, and the part that does."""
-        own = self.range_of(size)
-        return own.fixed_s.value, own.beta.value * size
+    def time_at(self, size: int) -> float:
+        """The time of the line in seconds."""
+        return self.fixed_s.value + self.beta.value * size
 
 
-def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
-    """The curve of points of different sizes; None for fewer than FEWEST_OF_RUN."""
-    ordered = sorted(points, key=lambda point: point.size_bytes)
+def range_of(ranges: Sequence[Range], size: int) -> Range:
+    """The range that a size belongs to."""
+    return next((each for each in ranges if size <= each.ends[1]), ranges[-1])
+
+
+def fit_sizes(times: Mapping[int, Estimate]) -> tuple[Range, ...]:
+    """The ranges that describe times by size, ascending; none for fewer than FEWEST_OF_RUN."""
+    by_size = sorted(times.items())
+    ordered = [Point(1, 1, n, time.value, uncertainty=uncertainty(*time)) for n, time in by_size]
     if len(ordered) < FEWEST_OF_RUN:
-        return None
+        return ()
 
     @cache
     def errors(low: int, high: int) -> list[float]:
@@ -262,7 +256,7 @@ def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
         chosen = min(found, key=error, default=best)
         if error(chosen) < error(best) * (1 - WORTH) ** (len(chosen) - len(best)):
             best = chosen
-    return SizeCurve(tuple(_fit_range(ordered[low:high]) for low, high in pairwise(best)))
+    return tuple(_fit_range(ordered[low:high]) for low, high in pairwise(best))
 
 
 def _line_terms(points: Sequence[Point]) -> tuple[Array, Array]:

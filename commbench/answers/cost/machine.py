@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import interpolate
+from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostModel, Terms, find_model
 from commbench.errors import RecordsError
 from commbench.output.text import short_repr
@@ -52,6 +54,11 @@ class Point(NamedTuple):
     uncertainty: float = 0.0
     """Standard deviation of log(time), by the interval that was measured or predicted with the
     time; 0 where none is known."""
+
+
+def uncertainty(time: float, low: float | None, high: float | None) -> float:
+    """The standard deviation of log(time) by the wider side of a 95 % interval; 0 without one."""
+    return max(log(time / low), log(high / time), 0.0) / Z if low and high else 0.0
 
 
 class Curve(NamedTuple):

@@ -16,26 +16,26 @@ ignored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from math import ceil, isfinite, log
+from collections.abc import Sequence
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
-from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, kind_of
-from commbench.answers.cost.machine import WARNING, Point
+from commbench.answers.cost.machine import WARNING, Point, uncertainty
 from commbench.errors import CommbenchError, RecordsError
 from commbench.output.text import join_words
 from commbench.plan import dimensions, operations
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
+from commbench.readers.base import is_whole, name_cells
 from commbench.readers.lines import read_cells, table_lines
 from commbench.readers.source import parse_source
 from commbench.results.files import read_whole, reading
 from commbench.results.schema import OK, RunHeader, is_imported
-from commbench.stats import Estimate, collect
+from commbench.stats import collect
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
 from commbench.validation import brief
 
@@ -95,19 +95,6 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             f"{format_count(header.num_nodes, 'host')}; --ranks-per-node says how many one has."
         )
     return found
-
-
-def uncertainty(time: float, low: float | None, high: float | None) -> float:
-    """The standard deviation of log(time) by the wider side of a 95 % interval; 0 without one."""
-    return max(log(time / low), log(high / time), 0.0) / Z if low and high else 0.0
-
-
-def make_points(times: Mapping[int, Estimate], ranks: int = 1) -> list[Point]:
-    """The points of the times by size of one number of ranks."""
-    return [
-        Point(ranks, ranks, size, time.value, uncertainty=uncertainty(*time))
-        for size, time in times.items()
-    ]
 
 
 def _why_unused(row: Any) -> str:
@@ -248,11 +235,8 @@ def read_published(path: Path) -> list[Observation]:
     found: list[Observation] = []
     systems: dict[str, None] = {}
     for line in lines[1:]:
-        fields = read_cells([line])
         try:
-            if len(fields) != len(names):
-                raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
-            row = dict(zip(names, fields, strict=True))
+            row = name_cells(names, read_cells([line]))
             systems.setdefault(row.get(SYSTEM, ""))
             found.append(_read_row({"ranks_per_node": row.get("world_size", ""), **row}))
         except (ValueError, CommbenchError) as error:
@@ -290,7 +274,7 @@ def _read_row(row: dict[str, str]) -> Observation:
 
 def _integer(row: dict[str, str], name: str, least: int, most: int) -> int:
     text = row[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+    if not (is_whole(text) and least <= int(text) <= most):
         raise ValueError(f"{name} is {brief(text)}, not a whole number from {least} to {most}")
     return int(text)
 

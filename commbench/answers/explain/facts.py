@@ -244,18 +244,17 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
     waited = {each.case for each in every if diagnostics.has_waited(each.queued_share)}
     alike = {case: t for case, t in timed.items() if case.key("size_bytes", "count") == own}
     times = {case.size_bytes: t for case, t in alike.items() if case not in waited}
-    points = observations.make_points(times, row.case.ranks)
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
-    curve = fit.fit_sizes(points) if is_wide else None
+    ranges = fit.fit_sizes(times) if is_wide else ()
     doubled, why = stats.ratio(times.get(2 * size), time), ""
     fewest = fit.FEWEST_OF_RUN if OPERATIONS[row.case.operation].has_data else 1
     if len(alike) >= fewest and (row.case in waited or len(times) < fewest):
         why = f"{diagnostics.WAITED}: `commbench doctor`"
-    elif curve:
+    elif ranges:
         # Later ranges may have more latency, where the protocol switches.
-        first, of_size = curve.ranges[0], curve.range_of(size)
-        line = max(first, of_size, key=attrgetter("fixed_s"))
-        why = "" if line.fits(size) and of_size.fits(size) else _misfit(times, curve)
+        of_size = fit.range_of(ranges, size)
+        line = max(ranges[0], of_size, key=attrgetter("fixed_s"))
+        why = "" if line.fits(size) and of_size.fits(size) else _misfit(times, ranges)
     elif fewest > 1:
         why = TOO_FEW
     if why:
@@ -263,7 +262,7 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         unknown = Fact(NOT_KNOWN, "not known", TEXT, why)
         return [unknown, twice, *_twice_the_ranks(row, time, timed, None)]
     latency, share, where = time, Estimate(1.0), "it moves no data"
-    if curve:
+    if ranges:
         latency = line.fixed_s.map(lambda fixed_s: min(time.ends[1], fixed_s))
         low, high = time.ends
         parts = zip((latency.value, *latency.ends), (time.value, high, low), strict=True)
@@ -271,12 +270,12 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
         where = "fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
         where += "; the model of t, of larger sizes, has less" * (line is not of_size)
     halved = stats.ratio(time, times.get(size // 2))
-    bound = _bound(share, doubled, halved, has_data=bool(curve))
+    bound = _bound(share, doubled, halved, has_data=bool(ranges))
     facts = [*bound, Fact("latency", latency, SECONDS, where)]
-    if curve:
-        beta = of_size.beta
-        grown = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
-        (low, high), (least, most) = of_size.fixed_s.ends, beta.ends
+    if ranges:
+        longer = fit.range_of(ranges, 2 * size).time_at(2 * size)
+        grown = max(1.0, longer / of_size.time_at(size))
+        (low, high), (least, most) = of_size.fixed_s.ends, of_size.beta.ends
         ends = [1 + b * size / (fixed + b * size) for fixed, b in ((high, least), (low, most))]
         error = fit.factor_above(2 * size, max(times))
         ratio = Estimate(grown, max(1.0, min(grown, *ends) / error), max(grown, *ends) * error)
@@ -287,9 +286,9 @@ def _by_run(row: ResultRow, time: Estimate, every: Sequence[ResultRow]) -> list[
     return facts + _twice_the_ranks(row, time, timed, latency)
 
 
-def _misfit(times: Mapping[int, Estimate], curve: fit.SizeCurve) -> str:
+def _misfit(times: Mapping[int, Estimate], ranges: Sequence[fit.Range]) -> str:
     """That no line fits the times by size, and how far they are from the best ones."""
-    most = max(error for each in curve.ranges for error in each.errors)
+    most = max(error for each in ranges for error in each.errors)
     sizes = " to ".join(map(format_bytes, (min(times), max(times))))
     far = f"they are up to a factor of {format_rough(exp(most))} from it"
     return f"no line fits these {len(times)} times, {sizes}: {far}"

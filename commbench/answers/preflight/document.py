@@ -89,7 +89,7 @@ def _least(result: PreflightResult) -> str:
 
 def answer(result: PreflightResult) -> str:
     """Whether enough hosts are good, and which are not."""
-    good, every = len(result.names(PASS)), format_count(len(result.hosts), "host")
+    good, every = len(result.lists[PASS]), format_count(len(result.hosts), "host")
     head = "READY" if result.is_ready else "NOT READY"
     told = [
         f"{verdict}: {list_some(names, MOST_NAMED)}"
@@ -102,11 +102,11 @@ def answer(result: PreflightResult) -> str:
 
 def lines_to_paste(result: PreflightResult) -> list[Block]:
     """Command lines that keep a job away from the hosts that are not good."""
-    good, starter = result.names(PASS), result.starter.split()[0]
+    good, starter = result.lists[PASS], result.starter.split()[0]
     excluded, drained, passed = (
         shlex.quote(f"{result.path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
     )
-    if starter == "kubectl" and result.names(DRAIN):
+    if starter == "kubectl" and result.lists[DRAIN]:
         kubectl = result.starter.partition(" exec ")[0]
         node = f"{kubectl} get pod \"$pod\" -o jsonpath='{{.spec.nodeName}}'"
         label = f'kubectl label node "$({node})" commbench=drain'

@@ -97,26 +97,22 @@ class PreflightResult(Result, view="answers.preflight.document", rows="hosts"):
     """How many times as slow as the others a host must be to be named, by stage: see
     stages.find_least."""
 
-    def names(self, verdict: str) -> list[str]:
-        """The names of the hosts with this verdict, in the order of the list of hosts."""
-        return [host.name for host in self.hosts if host.verdict == verdict]
-
     @property
     def lists(self) -> dict[str, list[str]]:
-        """The names of the hosts with each verdict."""
-        return {verdict: self.names(verdict) for verdict in stages.VERDICTS}
+        """The names of the hosts with each verdict, in the order of the list of hosts."""
+        return {v: [host.name for host in self.hosts if host.verdict == v] for v in stages.VERDICTS}
 
     @property
     def is_ready(self) -> bool:
         """Whether enough hosts are good."""
-        return len(self.names(PASS)) >= self.need
+        return len(self.lists[PASS]) >= self.need
 
     @property
     def exit_code(self) -> int:
         """0 if enough hosts are good, 1 if not and any is to be drained, else 7."""
         if self.is_ready:
             return 0
-        return GATE_FAILS if self.names(DRAIN) else NO_VERDICT_REACHED
+        return GATE_FAILS if self.lists[DRAIN] else NO_VERDICT_REACHED
 
 
 def run_preflight(options: PreflightOptions, notify: Callable[[str], None]) -> PreflightResult:
@@ -270,16 +266,15 @@ class _Preflight:
         )  # fmt: skip
         if passed:
             return attempt
-        errors = outcome.errors
         ended = zip(run.hosts, outcome.codes, strict=True)
         silent = [host for host, code in ended if code is None]
-        named = [host for text in errors for host in self._named(text, run.hosts)]
+        named = [host for text in outcome.errors for host in self._named(text, run.hosts)]
         accused = named or silent or run.hosts
         if group.retried:  # the others have passed
             accused = [host for host in group.retried if host in accused] or group.retried
         return attempt._replace(
-            reason=_why(outcome, errors), accused=tuple(dict.fromkeys(accused)),
-            is_answered=has_journal or bool(errors),
+            reason=_why(outcome), accused=tuple(dict.fromkeys(accused)),
+            is_answered=has_journal or bool(outcome.errors),
             is_undecided=None in outcome.codes and self._left_s <= 0,
         )  # fmt: skip
 
@@ -295,9 +290,9 @@ class _Preflight:
                 yield from hosts[(at := int(number) // (ranks or 1)) : at + 1]
 
 
-def _why(outcome: Outcome, errors: Sequence[str]) -> str:
-    if errors:
-        return errors[0]
+def _why(outcome: Outcome) -> str:
+    if outcome.errors:
+        return outcome.errors[0]
     if None in outcome.codes:
         return f"no answer within {outcome.seconds:.0f} s"
     if outcome.seconds >= outcome.run.limit_s:

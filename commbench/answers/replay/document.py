@@ -42,8 +42,7 @@ def document(result: ReplayResult) -> Document:
     title, drawn = f"Replay of {result.run.name}", Pictures(lambda: replay_pictures([result.run]))
     if not result:
         return Document(title, (), [f"{result.run.name} replays no workload."], ())
-    answer = replay_answer(result.run, result)
-    return Document(title, (), answer, [drawn, *replay_sections(result.run, result)])
+    return Document(title, (), replay_answer(result), [drawn, *replay_sections(result)])
 
 
 def replay_facts(result: ReplayResult) -> dict[str, Any]:
@@ -52,17 +51,17 @@ def replay_facts(result: ReplayResult) -> dict[str, Any]:
         return {"steps": []}
     workload = replayed_workload(result.run.header.plan)
     facts = {name: getattr(workload, name) for name in ("world_size", "notes")}
-    verdict = replay_answer(result.run, result)
+    verdict = replay_answer(result)
     return facts | {"workload": workload.name, "steps": [*result], "verdict": verdict}
 
 
 VIEW = View(document, schema=1, data=replay_facts)
 
 
-def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
+def replay_answer(result: ReplayResult) -> list[str]:
     """What is slow in each step, and what would help."""
-    plan = run.header.plan
-    return [*_other_backend(plan), *(line for found in steps for line in _verdict(plan, found))]
+    plan = result.run.header.plan
+    return [*_other_backend(plan), *(line for found in result for line in _verdict(plan, found))]
 
 
 def _other_backend(plan: Plan) -> list[str]:
@@ -215,10 +214,10 @@ def _whole_table(found: StepReplay) -> Table:
     return Table("Whole step", columns, [*whole_rows(found)])
 
 
-def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
+def replay_sections(result: ReplayResult) -> Iterator[Section]:
     """For each step that a run replays its tables, and what they mean."""
-    for found in steps:
-        workload = replayed_workload(run.header.plan)
+    workload = replayed_workload(result.run.header.plan)
+    for found in result:
         blocks: list[Block] = [
             Table(f"Operations: {FIGURES}", OPERATION_COLUMNS, found.operations),
             _whole_table(found),

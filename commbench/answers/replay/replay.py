@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.analysis.diagnostics import has_waited
 from commbench.analysis.figures import find_peak_fraction
@@ -29,9 +29,6 @@ from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import Result, fields_of
 from commbench.workloads.trace import OperationTotals, communication_of, workload_totals
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class OperationReplay(NamedTuple):
@@ -144,7 +141,7 @@ class ReplayResult(
     run: Run
     """The run that replayed them."""
 
-    def __new__(cls, steps: Iterable[StepReplay], run: Run) -> Self:
+    def __new__(cls, steps: Iterable[StepReplay], run: Run) -> ReplayResult:
         made = super().__new__(cls, steps)
         made.run = run
         return made

@@ -190,7 +190,7 @@ def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     if shown.steps:
         from commbench.answers.replay.document import replay_answer, replay_sections
 
-        return replay_answer(run, shown.steps), [*replay_sections(run, shown.steps)]
+        return replay_answer(shown.steps), [*replay_sections(shown.steps)]
     if has_matrix(run.header.plan):
         from commbench.answers.pairs import document as pairs_table
 

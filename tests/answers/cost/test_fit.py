@@ -18,7 +18,7 @@ import planted
 import pytest
 from published_curves import curve, without
 
-from commbench.analysis.statistics import Z, launch_half_width
+from commbench.analysis.statistics import launch_half_width
 from commbench.answers.cost.cost_models import (
     ACROSS,
     COST_MODELS,
@@ -41,6 +41,7 @@ from commbench.answers.cost.machine import (
 from commbench.answers.cost.selection import fit_points
 from commbench.errors import RecordsError, UnavailableError
 from commbench.plan.operations import OPERATIONS
+from commbench.stats import Estimate
 
 MIB = 1 << 20
 RING = (20e-6, 4e-6, 0.5e-9)
@@ -164,15 +165,13 @@ def test_intervals_of_one_run_cover_what_its_launches_share(shared: float, own: 
     """Of 60 runs of 3 launches, 90 % of the intervals or more contain the latency."""
     chance, holds = Random(3), []
     for _ in range(60):
-        common, points = [chance.gauss(0, shared) for _ in range(3)], []
+        common, found = [chance.gauss(0, shared) for _ in range(3)], {}
         for size in (1 << k for k in range(12, 24)):
             logs = [each + chance.gauss(0, own) + chance.gauss(0, 0.01) for each in common]
-            known = launch_half_width(logs, 0.04) / Z
+            factor = exp(launch_half_width(logs, 0.04))
             time_s = (1e-4 + size * 1e-9) * exp(sorted(logs)[1])
-            points.append(Point(4, 4, size, time_s, uncertainty=known))
-        curve = fit_sizes(points)
-        assert curve
-        low, high = curve.ranges[0].fixed_s.ends
+            found[size] = Estimate(time_s, time_s / factor, time_s * factor)
+        low, high = fit_sizes(found)[0].fixed_s.ends
         holds.append(low <= 1e-4 <= high)
     assert sum(holds) >= 0.9 * len(holds)
 

@@ -170,7 +170,7 @@ def test_the_interval_of_a_time_is_its_uncertainty(tmp_path: Path) -> None:
         ([HEAD + ",time_us", "all_reduce,2,1,8,1,1"], "two columns of one name"),
         ([HEAD], "has no figures"),
         (["#"], "is empty"),
-        ([HEAD, "all_reduce,2,1,8"], "line 2: it has 4 fields, the first line 5"),
+        ([HEAD, "all_reduce,2,1,8"], "line 2: it has 4 cells, and the header 5 columns"),
         (["# x", HEAD, "", "all_redcue,2,1,8,1"], "line 4: unknown operation 'all_redcue'"),
         ([HEAD, "all_reduce,1,1,8,1"], "line 2: world_size is '1', not a whole number from 2"),
         ([HEAD, "all_reduce,2,0,8,1"], "ranks_per_node is '0'"),

@@ -99,7 +99,7 @@ def test_operations_have_the_sum_of_the_medians_of_their_calls() -> None:
 @pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", ""])
 def test_a_trace_of_another_backend_is_named(backend: str) -> None:
     run = replay_run(WORKLOAD._replace(backend=backend), lambda case: steady(seconds(case)))
-    said = " ".join(replay_answer(run, analyse_replay(run)))
+    said = " ".join(replay_answer(analyse_replay(run)))
     is_other = backend == "nccl"
     assert said.startswith("The trace is of nccl, this run of gloo: not the") == is_other
     assert ("cannot be compared, since the backends differ" in said) == is_other
