@@ -3,7 +3,7 @@
     CommbenchError
     ├── UsageError         2   the request is wrong
     ├── UnavailableError   3   this environment cannot do it
-    ├── RankError          4   a rank died or hung
+    ├── RankError          4   a rank died: HangError where it hung, OwnCallError for a user's call
     ├── WrongResultError   5   a collective gave wrong numbers
     ├── RecordsError       6   a results file cannot be read or written
     └── Interrupted      130   stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
@@ -130,6 +130,14 @@ class RankError(CommbenchError):
     exit_code = 4
 
 
+class HangError(RankError):
+    """A rank hung, and may hang again in the same call."""
+
+
+class OwnCallError(RankError):
+    """A user's own call raised an exception, which its code would raise again."""
+
+
 class WrongResultError(CommbenchError):
     """A collective returned numbers that differ from its closed form."""
 
@@ -200,7 +208,10 @@ def ignore_interruptions() -> None:
     handle_interruptions(signal.SIG_IGN)
 
 
-ERRORS_BY_NAME = {error.__name__: error for error in CommbenchError.__subclasses__()}
+ERRORS_BY_NAME = {
+    error.__name__: error
+    for error in (*CommbenchError.__subclasses__(), *RankError.__subclasses__())
+}
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,9 @@ from commbench.api.words import worded
 from commbench.errors import (
     ERRORS_BY_NAME,
     CommbenchError,
+    HangError,
     Interrupted,
+    OwnCallError,
     RankError,
     RecordsError,
     UnavailableError,
@@ -33,7 +35,7 @@ def every_error() -> list[type[CommbenchError]]:
 def test_each_kind_of_error_has_the_exit_code_that_is_documented() -> None:
     assert {error: error("what").exit_code for error in every_error()} == {
         UsageError: 2, UnavailableError: 3, RankError: 4, WrongResultError: 5, RecordsError: 6,
-        Interrupted: 130,
+        HangError: 4, OwnCallError: 4, Interrupted: 130,
     }  # fmt: skip
 
 

@@ -235,8 +235,8 @@ def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.S
     for name, run in runs.items():
         blocks: tuple[doc.Block, ...] = reproduce(run.header) if run.header else (unknown,)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
-            reason, own = run.end.reason if run.end else "", bool(run.header.plan.own_calls)
-            blocks = (doc.Text(next_step(run.path, reason, own)), *blocks)
+            error, own = run.end.error if run.end else "", bool(run.header.plan.own_calls)
+            blocks = (doc.Text(next_step(run.path, error, own)), *blocks)
         parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
     return doc.Section("How to reproduce", parts)
 

@@ -68,7 +68,7 @@ def show(
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         own = bool(loaded.header and loaded.header.plan.own_calls)
-        text = next_step(loaded.path, end.reason if end else "", own)
+        text = next_step(loaded.path, end.error if end else "", own)
         if is_file(Path(name)) and Path(name).name != JOURNAL:
             text = f"Copy it to FOLDER/{JOURNAL}: {next_step('FOLDER', '', own)}"
         print_status(f"{'' if end else 'If it was killed: '}{text}")

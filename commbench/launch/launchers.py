@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from socket import gethostname
 from typing import NamedTuple
 
-from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
+from commbench.errors import (
+    CommbenchError,
+    OwnCallError,
+    RankError,
+    UnavailableError,
+    UsageError,
+    reason_of,
+)
 from commbench.worker.entrypoint import RankContext
-from commbench.worker.watchdog.rank_state import read_error
+from commbench.worker.watchdog.rank_state import CallError, read_error
 
 
 class ExternalLauncher(NamedTuple):
@@ -150,7 +157,8 @@ def describe_failure(error: Exception, rank: int) -> CommbenchError:
     if isinstance(error, CommbenchError):
         return error
     hint = "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed"
-    return RankError(f"rank {rank} on {gethostname()} failed: {reason_of(error)}", hint)
+    kind = OwnCallError if isinstance(error, CallError) else RankError
+    return kind(f"rank {rank} on {gethostname()} failed: {reason_of(error)}", hint)
 
 
 RAY = "ray"

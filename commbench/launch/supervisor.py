@@ -25,9 +25,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
+from commbench.errors import (
+    CommbenchError,
+    HangError,
+    Interrupted,
+    OwnCallError,
+    RankError,
+    first_line,
+    from_wire,
+    to_wire,
+)
 from commbench.plan.plan import Plan
-from commbench.results.run_folder import CALL_RAISED
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import STOPPED, realtime_hint
 from commbench.worker.watchdog.rank_state import POLL_S, wait_until
@@ -73,6 +81,7 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
         error = RankError(lost_ranks[0], rank_state.LOST_RANK_HINT)
         return LaunchOutcome(error, is_root_cause=False)
     rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
+    kind: type[RankError] = RankError
     exit_code, _, message = failures[rank]
     state = rank_state.read_states(scratch_dir).get(rank, rank_state.RankState())
     doing = _describe_state(state, plan)
@@ -81,17 +90,21 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
         hint = CRASHED_HINT if -exit_code in CRASHES else KILLED_HINT
     else:
         # torch has the message of an exception that was raised before or after `run_rank`.
-        text = recorded[rank].text if rank in recorded else message.split("\n")[0]
-        how = f"ended with exit code {exit_code}{doing}" + (f": {text}" if text else "")
-        hint = f"mend the call; {FAILED_HINT}" if CALL_RAISED.search(how) else FAILED_HINT
-    error = _make_rank_error(scratch_dir, rank, how, hint)
+        own = recorded.get(rank, rank_state.RankFailure(message.split("\n")[0], False))
+        how = f"ended with exit code {exit_code}{doing}" + (f": {own.text}" if own.text else "")
+        hint = FAILED_HINT
+        if own.is_of_call:
+            hint, kind = f"mend the call; {FAILED_HINT}", OwnCallError
+    error = _make_rank_error(scratch_dir, rank, how, hint, kind)
     return LaunchOutcome(error, is_root_cause=bool(primary))
 
 
-def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
+def _make_rank_error(
+    scratch_dir: Path, rank: int, how: str, hint: str, kind: type[RankError] = RankError
+) -> RankError:
     lines = [f"  {line}" for line in rank_state.last_output(scratch_dir, rank)]
     details = "\n".join([f"the last lines that rank {rank} printed:", *lines]) if lines else ""
-    return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details)
+    return kind(f"rank {rank} on {socket.gethostname()} {how}", hint, details)
 
 
 def _describe_state(state: rank_state.RankState, plan: Plan) -> str:
@@ -157,7 +170,7 @@ class RankSupervisor:
         seen = f"no heartbeat for {silent_s:.0f} s, last seen {state.describe(self._plan.cases())}"
         hint = "the process or its host is stopped: check what happened there at that time"
         hint += realtime_hint(self._plan.cpu_mode)
-        error = RankError(f"rank {rank} on {socket.gethostname()} {STOPPED}: {seen}", hint)
+        error = HangError(f"rank {rank} on {socket.gethostname()} {STOPPED}: {seen}", hint)
         rank_state.record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)
 

@@ -75,7 +75,7 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
     crc = 0
     for number, line in _lines(journal):
         try:
-            if is_quick and version == SCHEMA:
+            if is_quick and version and version >= schema.QUICK_SINCE:
                 sealed = lines.verify(line, crc)
                 if sealed is not None and reader.take_quickly(line):
                     crc = sealed

@@ -12,7 +12,17 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from commbench.errors import RecordsError, UsageError, closest, unwritable_error
+from commbench.errors import (
+    ERRORS_BY_NAME,
+    CommbenchError,
+    HangError,
+    OwnCallError,
+    RankError,
+    RecordsError,
+    UsageError,
+    closest,
+    unwritable_error,
+)
 from commbench.output.text import list_some
 from commbench.results import files
 
@@ -29,10 +39,6 @@ RESULTS = Path("results")
 """The folder in which `commbench run` makes its run folders."""
 RUN_HINT = f"give a run folder, its {JOURNAL}, or a label under {RESULTS}/ (`commbench list`)"
 
-CALL_RAISED = re.compile(r": the call \S+ (raised|cannot be made)\b")
-"""In the reason of an end: an own call raised an exception, which its code would raise again."""
-_HUNG = re.compile(r"made no progress for|was last seen")
-_HANGS_AT = re.compile(r"^ranks? .*? (?:is|are) at (\S+:\d+ [^;]+); ranks? ")
 _SWEEP_STAMP = r"\d{8}-\d{6}-sweep-.+"
 _STAMPED = re.compile(r"(\d{8}-\d{6})-(.+)")
 _STAMP = "%Y%m%d-%H%M%S"
@@ -95,17 +101,17 @@ def resume_command(folder: str | Path) -> str:
     return f"commbench run --resume {quote(str(folder))}"
 
 
-def next_step(folder: str | Path, reason: str, has_own_calls: bool, more: str = "") -> str:
-    """What to do about a run that ended for this reason: what ended it comes first, because the
-    command that continues the run, with `more` options, makes the same calls again."""
-    if CALL_RAISED.search(reason):
+def next_step(folder: str | Path, error: str, has_own_calls: bool, more: str = "") -> str:
+    """What to do about a run that an error of this class ended (RunEnd.error): what ended it comes
+    first, because the command that continues the run, with `more` options, makes the same calls
+    again."""
+    kind = ERRORS_BY_NAME.get(error, CommbenchError)
+    if issubclass(kind, OwnCallError):
         return "Mend the call, and start a new run: --resume needs the same code."
     command = f"`{resume_command(folder)}{more}`"
-    if place := _HANGS_AT.search(reason):
-        first = f"Look at {place[1]} first: there the run hung. "
-    else:
-        first = "Find out first why the run hung. " * bool(_HUNG.search(reason))
-    if has_own_calls and (first or reason.startswith("rank")):
+    why = "Find out first why the run hung: the error says where each rank was. "
+    first = why * issubclass(kind, HangError)
+    if has_own_calls and issubclass(kind, RankError):
         return f"{first}If you mend a call, start a new run; {command} needs the same code."
     return f"{first}{command} continues the run."
 

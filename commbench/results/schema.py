@@ -6,6 +6,7 @@ History of SCHEMA:
     3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
     4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers,
                      checks and cycles of soaks
+    5   2026-12-01   the end has the class of the error (`error`)
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, Star
 from commbench.units import format_count
 from commbench.validation import brief
 
-SCHEMA = 4
-CHECKED_SINCE = 3
-"""The first schema whose lines have checksums."""
+SCHEMA = 5
+CHECKED_SINCE, QUICK_SINCE = 3, 4
+"""The first schemas whose lines have checksums, and whose batches are those of the newest."""
 
 
 def upgraded(line: dict[str, Any], version: int) -> dict[str, Any]:
-    """A line of that schema in the form of the newest. Lines of schemas 2 and 3 have it; what they
-    have of each rank in a batch is added up as it is read."""
+    """A line of that schema in the form of the newest. Lines from schema 2 on have it: what 2 and 3
+    have of each rank in a batch is added up as it is read, and ends before 5 have no `error`."""
     if version > 1:
         return line
     if line.get("kind") == "visit":
@@ -328,6 +329,9 @@ class RunEnd(NamedTuple):
     """Time since the header; since the start of its ranks for a launch that failed."""
     risen: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
     """By host, the counters of faults (host.gpu_system) that rose; no host without any."""
+    error: str = ""
+    """The class of the error that ended it, of commbench.errors; empty for none, and in journals
+    before schema 5."""
 
 
 def add_risen(

@@ -62,11 +62,10 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             is_recorded = is_as_before or _record_failure(folder, error, elapsed_s, listener)
             is_refused = isinstance(error, (errors.UsageError, errors.UnavailableError))
             own, more = bool(planned.plan.own_calls), " --history" * planned.options.history
+            then = next_step(folder, type(error).__name__, own, more)
             if isinstance(error, errors.Interrupted):
-                hint = next_step(folder, "", own, more) if is_recorded else NOTHING_MEASURED
-                error.texts = error.texts[0], hint
+                error.texts = error.texts[0], then if is_recorded else NOTHING_MEASURED
             elif is_recorded and not (is_as_before and is_refused):
-                then = next_step(folder, error.message, own, more)
                 listener.status(f"What was measured is kept in {folder}. {then}")
         if error is caught:
             raise
@@ -200,7 +199,8 @@ def _record_failure(
         remove_if_empty(folder)
         return False
     status = "interrupted" if isinstance(error, errors.Interrupted) else "failed"
-    end = RunEnd(status=status, reason=error.message[:LONGEST_TEXT], elapsed_s=round(elapsed_s, 6))
+    reason, kind = error.message[:LONGEST_TEXT], type(error).__name__
+    end = RunEnd(status=status, reason=reason, elapsed_s=round(elapsed_s, 6), error=kind)
     try:
         Journal(folder).end(end)
         if run.measurements:

@@ -39,6 +39,7 @@ FROZEN_3, FROZEN_4 = DATA / "journal-schema-3.jsonl", DATA / "journal-schema-4.j
     [
         (1, 0, {0, 1, 2}, 0.301371, False), (2, 1, {0, 1, 2, 3}, 0.297995, False),
         (3, 1, {0, 1, 2, 3}, 0.065633, True), (4, 1, {0, 1, 2, 3}, 0.065633, True),
+        (5, 1, {0, 1, 2, 3}, 0.065633, True),
     ],
 )  # fmt: skip
 def test_the_journal_of_each_schema_is_read_in_the_newest(

@@ -211,6 +211,8 @@ class RankFailure(NamedTuple):
     """Most likely the end of another rank was the cause."""
     lost_ranks: str = ""
     """For a secondary failure, which ranks were lost, in words; empty where none is known."""
+    is_of_call: bool = False
+    """An own call raised it."""
 
 
 class CallError(Exception):
@@ -225,8 +227,9 @@ def make_failure(error: BaseException) -> RankFailure:
         any(message in text for message in CONNECTION_MESSAGES)
         or (NCCL_SYSTEM_ERROR in text and reason == line)  # NCCL does not say which
     )
-    kind = "" if isinstance(error, CallError) else f"{type(error).__name__}: "
-    return RankFailure(kind + reason, is_secondary)
+    is_of_call = isinstance(error, CallError)
+    kind = "" if is_of_call else f"{type(error).__name__}: "
+    return RankFailure(kind + reason, is_secondary, is_of_call=is_of_call)
 
 
 ERROR, FAILURE, REPORT = "error", "failure", "report"

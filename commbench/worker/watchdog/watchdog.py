@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from commbench.errors import RankError
+from commbench.errors import HangError, RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.groups import uses_nccl
@@ -237,7 +237,7 @@ class Watchdog:
         is_reporter = self._rank == found.reporter
         said = ras.finish() if ras and is_reporter else ""
         details = "\n".join(filter(None, (found.details, said)))
-        self._report(RankError(found.message, found.hint, details, is_reporter=is_reporter))
+        self._report(HangError(found.message, found.hint, details, is_reporter=is_reporter))
         # A stopped process does not react to SIGTERM, so it would outlive the others of its host.
         states = rank_state.read_states(self._folder.path) if self._folder else {}
         for rank in {*found.silent}.intersection(states) - {self._rank}:
