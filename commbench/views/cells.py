@@ -206,10 +206,12 @@ def _ratio_number(number: float, decimals: int) -> str:
 
 
 def _number(number: float, decimals: int) -> str:
-    """A number with so many decimals, at most one from 10 on, none from 100 on, and at least two
-    below 1; with its first digit where it would read as 0."""
+    """A number with so many decimals, at most one from 10 on, none from 100 on, at least two below
+    1, and two digits below 0.1; with its first digit where it would read as 0."""
     if number == inf or number < 10.0**-decimals / 2:
         return f"{number:.1g}"
+    if number < 0.1:
+        return f"{number:#.2g}"
     few = max(decimals, 1 + (number < 1)) if number < 10 else min(decimals, int(number < 100))
     return units.format_decimals(number, few)
 

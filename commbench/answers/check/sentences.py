@@ -96,14 +96,15 @@ def _slow_by_chance(gate: GateResult) -> Iterator[str]:
     if slow:
         most = max(slow.values(), key=lambda level: level.slow_run_ratio or 0.0)
         text = slow_run_text(most, "up to " * (len(slow) > 1))
-        yield f"{text}: so may this run, and the intervals of {_names(gate, slow)} begin lower."
+        lower = f"so the intervals of {_names(gate, slow)} begin lower"
+        yield f"{text}: a run that is less slow may be so by chance, too, {lower}."
 
 
 def slow_run_text(level: Level, up_to: str = "") -> str:
-    """Which run was slow by chance: `Run 5 took 1.4 times as long as the others of its level, and a
-    later one did not`; empty where none was."""
+    """Which run was slow by chance: `Run 5 took 1.4 times as long as usual, and a later one did
+    not`; empty where none was."""
     times = level.slow_run_ratio and f"{up_to}{cells.ratio_text(level.slow_run_ratio)}"
-    run = f"Run {level.slowest_run} took {times} times as long as the others of its level"
+    run = f"Run {level.slowest_run} took {times} times as long as usual"
     return f"{run}, and a later one did not" if times else ""
 
 

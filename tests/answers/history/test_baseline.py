@@ -60,7 +60,7 @@ def test_a_run_is_not_called_slower_than_one_before_that_was_slow_by_chance(
     gate = check(history, made_run(number, factor))
     assert gate.outcome == outcome
     said = re.search(
-        r"Run (10|22) took 1.[34]\d times as long as the others of",
+        r"Run (10|22) took 1.[34]\d times as long as usual, and",
         " ".join(advice(gate)),
     )
     assert bool(said) == (outcome == "no verdict")
