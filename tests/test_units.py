@@ -221,6 +221,15 @@ def test_a_wide_interval_has_few_digits_and_none_is_left_out() -> None:
     assert cells.share_with_interval_text(stats.Estimate(0.0, 0.0, 0.0)) == "0 (0 … 0) %"
 
 
+def test_small_figures_have_the_digits_of_their_interval_and_small_ratios_two() -> None:
+    narrow = stats.Estimate(0.0376e9, 0.0371e9, 0.0382e9)
+    assert cells.bandwidth_with_interval_text(narrow) == "0.0376 (0.0371 … 0.0382) GB/s"
+    ratio = stats.Estimate(0.0451, 0.00828, 0.2457)
+    assert cells.ratio_with_interval_text(ratio) == "0.045 (0.0083 … 0.25)"
+    assert cells.ratio_with_interval_text(stats.Estimate(1.1, 0.0464, 2.2)) == "1.1 (0.046 … 2.2)"
+    assert cells.ratios_text([0.0451, 1.234]) == "0.045 to 1.23"
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -193,25 +193,25 @@ def share_with_interval_text(found: Any, unit: str = " %") -> str:
 def _ratio_decimals(found: Any) -> int:
     """Decimals of a ratio, and of the ends of its interval, from 1 to 10: one where the interval
     spans a factor of 2 or more, and 1 or more; three where it is narrower than 0.02; else two."""
-    value, low, high = _estimate(found)
+    _, low, high = _estimate(found)
     if low is None or high is None:
-        return 1 - floor(log10(value)) if 0 < value < 0.1 else 2
+        return 2
     return 1 if high >= max(2 * low, low + 1) else 3 if high - low < 0.02 else 2
 
 
 def _ratio_number(number: float, decimals: int) -> str:
-    """A ratio, or an end of its interval, with so many decimals from 1 to 10, one fewer from 10
-    on."""
+    """A ratio, or an end of its interval, with so many decimals from 1 to 10, one fewer from 10 on,
+    and as many as two digits need below 0.1."""
+    if 0 < number < 0.1:
+        return _number(number, max(decimals, 1 - floor(log10(number))))
     return _number(number, decimals - (number >= 10))
 
 
 def _number(number: float, decimals: int) -> str:
-    """A number with so many decimals, at most one from 10 on, none from 100 on, at least two below
-    1, and two digits below 0.1; with its first digit where it would read as 0."""
+    """A number with so many decimals, at most one from 10 on, none from 100 on, and at least two
+    below 1; with its first digit where it would read as 0."""
     if number == inf or number < 10.0**-decimals / 2:
         return f"{number:.1g}"
-    if number < 0.1:
-        return f"{number:#.2g}"
     few = max(decimals, 1 + (number < 1)) if number < 10 else min(decimals, int(number < 100))
     return units.format_decimals(number, few)
 
