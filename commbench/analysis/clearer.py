@@ -48,7 +48,7 @@ def same_options(header: RunHeader, varied: str = "") -> str:
     kept = {
         "--dtype": ",".join(plan.dtypes) if plan.dtypes != ("float32",) else "",
         "--timing": plan.timing if not {"--form", "--overlap"} & words else "",
-        "--cpu-mode": plan.cpu_mode if plan.device == "cpu" and "--vary" not in words else "",
+        "--cpu-mode": plan.cpu_mode if plan.device == "cpu" and "cpu-mode=" not in varied else "",
     }
     left_out = {"--timing": DEFAULT_TIMING, "--cpu-mode": usual}
     return "".join(

@@ -176,12 +176,13 @@ def summarise(batches: Samples, launches: Samples = (), usual_spread: float = 0.
         return found.quantile(fraction) if round(found.number) >= enough else None
 
     low, high, effect = found.interval(0.5, usual_spread)
-    ends = found.interval(UNDISTURBED, usual_spread)[:2]
+    fast = quantile(UNDISTURBED, ENOUGH_FOR_P5)
+    ends = () if fast is None else found.interval(UNDISTURBED, usual_spread)[:2]
     means = [sum(own) / len(own) for own in filter(len, launches or (ordered,))]
     return Summary(
         len(ordered), found.quantile(0.5), low, high, effect, ordered[0], sum(means) / len(means),
         quantile(0.95, ENOUGH_FOR_P95), quantile(0.99, ENOUGH_FOR_P99), ordered[-1],
-        known(quantile(UNDISTURBED, ENOUGH_FOR_P5), *ends),
+        known(fast, *ends),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINEAR_REACH = 1.6
-"""As pictures.REACH, of a linear axis."""
+"""As Axis.reach, of a linear axis."""
 ROOM = 0.14
 """The part of a panel above its values that is for the texts of upright marks."""
 NEARBY = 3.0

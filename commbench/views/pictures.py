@@ -93,11 +93,6 @@ def number_label(value: float) -> str:
     return f"{value:.6g}" if value < 1e6 else f"{value:,.0f}"
 
 
-REACH = 3.0
-"""A logarithmic axis reaches at most by this factor beyond the values: wider intervals are cut off,
-because they would press all curves into lines."""
-
-
 class Axis(NamedTuple):
     """An axis. The horizontal one of curves has ticks at the places of points. Panels with the same
     vertical axis have the same limits."""
@@ -108,7 +103,9 @@ class Axis(NamedTuple):
     is_log: bool = True
     unit: float = 0.0
     """Of ticks at round numbers; 0: at the places of points."""
-    reach: float = REACH
+    reach: float = 3.0
+    """By which factor a logarithmic one reaches at most beyond the values: wider intervals are cut
+    off, because they would press all curves into lines."""
 
 
 TIMES, LINEAR_TIMES = Axis(time_label), Axis(time_label, is_log=False)

@@ -225,7 +225,7 @@ def clearer(
         return f"Measure the missing rounds first: {', then '.join(missing)}."
     if holds_rounds(found.a.path) != holds_rounds(found.b.path):
         return "Measure both in turns, in one `commbench sweep`."
-    number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in runs))
+    number = _more_launches(found)
     headers = [run.run.header for run in runs if run.run]
     is_other = any(is_in_process(header) or is_imported(header) for header in headers)
     ratios = (each.ratio.ends for each in rows or unsure if each.ratio)
@@ -269,10 +269,19 @@ def clearer(
     return f"More {host.SEVERAL[word]} decide this limit. {then}: {how}"
 
 
+def _more_launches(found: Comparison) -> int:
+    """How many launches make both runs clearer: twice as many."""
+    return max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in (found.a, found.b)))
+
+
+def _has_own_call(found: Comparison) -> bool:
+    return any(row.either.call for row in found.rows)
+
+
 def _differ(found: Comparison) -> bool:
     """Whether a sweep could vary something: an own call, or what is known to differ."""
-    is_own = any(row.either.call for row in found.rows)
-    return is_own or bool(found.mismatches) or any(each.is_likely for each in found.differences)
+    known = bool(found.mismatches) or any(each.is_likely for each in found.differences)
+    return known or _has_own_call(found)
 
 
 def in_turns(found: Comparison | None, kinds: str, option: str) -> str:
@@ -282,8 +291,7 @@ def in_turns(found: Comparison | None, kinds: str, option: str) -> str:
     others = any(is_in_process(run.header) or is_imported(run.header) for run in runs)
     if not found or len(runs) < 2 or others or found.are_of_two_boots or _differ(found):
         return f"measure {kinds} in turns: `commbench sweep {option}`."
-    number = max(options.FEW_LAUNCHES, 2 * max(run.launches or 0 for run in (found.a, found.b)))
-    return _continue(found, number)
+    return _continue(found, _more_launches(found))
 
 
 def _sweep(found: Comparison) -> str:
@@ -295,8 +303,8 @@ def _sweep(found: Comparison) -> str:
         return ""
     if not _differ(found):
         return ""
-    is_own = any(row.either.call for row in found.rows)
-    what, option = turns.varied([*found.mismatches, *found.differences], is_own, run.header)
+    differences = [*found.mismatches, *found.differences]
+    what, option = turns.varied(differences, _has_own_call(found), run.header)
     line = f"`commbench sweep {option}`"
     return f"measure {what} in turns, with the other options of these runs: {line}."
 

@@ -123,7 +123,7 @@ def varied(
         what, option = "two versions of a call", "--vary call=OLD/FILE.py:NAME,NEW/FILE.py:NAME"
     if not header or is_imported(header):
         return what, option
-    plan, own = header.plan, option * ("cpu-mode" in option)
+    plan = header.plan
     sizes = f" --sizes {format_sizes(plan.sizes)}" * bool(plan.sizes)
     operations = f" --op {','.join(plan.operations)}" * bool(plan.operations)
-    return what, f"{option}{operations}{sizes}{same_options(header, own)}"
+    return what, f"{option}{operations}{sizes}{same_options(header, option)}"

@@ -26,7 +26,7 @@ MOST_PANELS = 6
 MOST_COLUMNS = 4
 """Rows in a table of times: as many as 80 columns have room for."""
 REACH = 1.5
-"""See pictures.REACH: intervals that are wider than a step would hide it."""
+"""See Axis.reach: intervals that are wider than a step would hide it."""
 USUAL, UNUSUAL, BAND = "run", "not in the usual level", "95 % of usual runs"
 POINTS = {USUAL: plot.COLOURS[0], UNUSUAL: plot.COLOURS[1], WAITED: plot.GREY}
 
@@ -66,9 +66,7 @@ def times_of_runs(trend: Trend, accepted: Collection[HistoryRun]) -> Iterator[Ta
     steps |= dict.fromkeys(accepted, "accepted")
     names = short_titles({n: each.case for n, each in enumerate(rows)})
     are_several = len({each.series.system for each in rows}) > 1
-    times = [
-        {point.run: _time_text(each, n) for n, point in enumerate(each.every)} for each in rows
-    ]
+    times = [*map(_time_texts, rows)]
 
     def column(number: int) -> Column:
         heading = [*names[number].split(), format_bytes(rows[number].case.size_bytes)]
@@ -93,12 +91,11 @@ def times_of_runs(trend: Trend, accepted: Collection[HistoryRun]) -> Iterator[Ta
         yield Table("" if first else title, columns, runs, brief=())
 
 
-def _time_text(found: FittedSeries, place: int) -> str:
-    """The time of one of the points of a series, of `every`, with its marks."""
-    point = found.every[place]
-    text = cells.time_text(point.time) + "*" * (not point.counts)
-    usual = {found.series.points[n].run for n in found.level.places} if found.level else {point.run}
-    return text if point.run in usual else f"({text})"
+def _time_texts(found: FittedSeries) -> dict[HistoryRun, str]:
+    """The times of a row by run, with their marks."""
+    times = {p.run: cells.time_text(p.time) + "*" * (not p.counts) for p in found.every}
+    usual = {found.series.points[n].run for n in found.level.places} if found.level else {*times}
+    return {run: text if run in usual else f"({text})" for run, text in times.items()}
 
 
 def _interest(found: FittedSeries) -> tuple[float, float]:

@@ -132,8 +132,8 @@ def read_sweep(folder: Path) -> Sweep:
         _require_valid(sweep)
         return sweep
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        is_json = not isinstance(error, json.JSONDecodeError)
-        why = f"{path} describes no sweep: {error if is_json else 'it is not JSON'}"
+        what = "it is not JSON" if isinstance(error, json.JSONDecodeError) else error
+        why = f"{path} describes no sweep: {what}"
         own = [quote(str(each)) for each in sorted(folder.iterdir()) if holds_rounds(each)][:2]
         still = f"; `commbench compare {' '.join(own)}` still compares these settings"
         hint = f"start a new sweep{still * (len(own) > 1)}"
